@@ -1,0 +1,418 @@
+"""The data model on one page.
+
+Data flows one way: Spec -> Trial -> Attempt -> Observation -> Finding -> Verdict -> report.
+Facts (`Observation`), judgements (`Finding`, `Ranked`) and words (`reports/`) are different types:
+an observation says `returncode=-9, peak_tree_rss_bytes=...` and never "looks like OOM".
+
+Every record is frozen and keyword-only, carries units in its names and says what `None` means.
+Readers must treat every field that has a default as optional: files of older versions lack it.
+"""
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+Value = str | int | float | bool
+Cell = dict[str, Value]
+Purpose = Literal["calibrate", "find", "verify", "control"]
+
+T = TypeVar("T")
+
+
+# ------------------------------------------------------------------ what to run
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One question that the search or the diagnosis asks."""
+
+    id: int
+    cell: Cell
+    max_steps: int | None = None  # None: to the program's natural end
+    purpose: Purpose = "find"
+    probes: dict[str, str] = dataclasses.field(default_factory=dict)
+    why: str = ""  # one sentence for people: what the answer will tell
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One child process, as it was going to be started (attempt.json)."""
+
+    id: str  # "0007-ab12cd34": number in the run folder and hash of the cell
+    trial: Trial
+    argv: list[str]
+    env: dict[str, str]  # what the specification sets on top of the inherited environment
+    cwd: str
+    key: str  # equal keys mean: same cell, command, environment and program
+    program: str  # fingerprint of the program's own files
+    memory_limit_bytes: int | None = None  # None: no limit asked for
+    cpus: list[int] | None = None  # None: every CPU of the tool
+    schema: str = "matrix.attempt/1"
+
+
+# ------------------------------------------------------------------ facts about one attempt
+EndedBy = Literal["itself", "startup", "idle", "stall", "wall", "length", "memory_watchdog", "interrupt"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exit:
+    """How the main process ended."""
+
+    returncode: int | None  # as in subprocess: negative for a signal; None: it could not be started
+    signal: str | None = None  # "SIGABRT"; from the wait status, or from 128+n of a wrapper (see wrapped)
+    wrapped: bool = False  # the signal was read from an exit status of 128+n
+    core_dumped: bool = False
+    ended_by: EndedBy = "itself"  # who ended it; everything but "itself" is our own doing
+    start_error: str | None = None  # why it could not be started
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Steps as the program printed them."""
+
+    last_step: int | None = None  # None: it ended before its first step
+    total_steps: int | None = None  # None: the program does not say how many there will be
+    first_step_s: float | None = None  # seconds from start to the first step
+    last_step_s: float | None = None
+    longest_gap_s: float | None = None  # longest time between two signs of progress
+    finished_line: bool | None = None  # None: the specification names no such line
+    last_line: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Memory of the whole process tree; the curve itself is in memory.csv."""
+
+    isolation: Literal["cgroup-v2", "cgroup-v1", "watchdog", "none"] = "none"
+    limit_bytes: int | None = None
+    peak_tree_rss_bytes: int | None = None  # largest sum over processes of one sample (shared pages counted repeatedly)
+    peak_main_rss_bytes: int | None = None  # the kernel's own high-water mark of the main process
+    peak_group_bytes: int | None = None  # the cgroup's high-water mark, page cache included
+    last_tree_rss_bytes: int | None = None  # last sample before the end
+    first_tree_rss_bytes: int | None = None  # the sample nearest to the first step
+    samples: int = 0
+    oom_kills: int | None = None  # kernel OOM kills in our group and every group nested below it; None: no counter
+    system_available_bytes: int | None = None  # of the machine, at the last sample
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProcessSeen:
+    """One process of the tree as it was last seen (for hangs: just before it was ended)."""
+
+    pid: int
+    ppid: int
+    role: str  # main | worker | miner | rank | other
+    name: str
+    state: str  # R, S, D, T, Z as in /proc
+    wchan: str = ""  # kernel function it sleeps in; "" when running or unknown
+    threads: int = 1
+    cpu_s: float = 0.0  # user + system seconds used in all
+    cpu_delta_s: float = 0.0  # used in the last window of window_s seconds
+    window_s: float = 0.0
+    stack: list[str] = dataclasses.field(default_factory=list)  # innermost first; [] when none could be had
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Library:
+    """A native library that was mapped into a process of the child."""
+
+    pid: int
+    path: str
+    family: str  # openmp-llvm | openmp-gnu | blas-openblas | blas-mkl | ...: from exported symbols, never from the name
+    build_id: str | None = None
+    inode: str = ""  # device:inode, which is what the loader compares
+    owner: str | None = None  # wheel or distribution package that ships it
+    seen: Literal["core", "exit", "sampled"] = "sampled"  # at death, by the hook at a normal exit, or some time before
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OmpRegistration:
+    """A registration file that an LLVM/Intel OpenMP runtime left behind in /dev/shm."""
+
+    pid: int
+    library: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EnvChange:
+    """An environment variable that the program changed after it was started (invisible from outside)."""
+
+    pid: int
+    name: str
+    value: str | None  # None: removed, or a value that is not safe to keep
+    module: str  # the Python module that made the change
+    time_s: float  # since the start of the attempt
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ForkEvent:
+    pid: int
+    threads_alive: int  # kernel threads in the parent at the moment of fork, itself included
+    start_method: str | None  # of multiprocessing; None: not multiprocessing, or not chosen yet
+    time_s: float
+    module: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExitCall:
+    """A call of os._exit or sys.exit seen by the hook."""
+
+    pid: int
+    call: str
+    status: str
+    where: str  # "file.py:12 in f"
+    time_s: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PythonError:
+    """The last uncaught exception that was printed."""
+
+    type: str
+    message: str
+    frames: list[str] = dataclasses.field(default_factory=list)  # "file.py:12 in f", innermost last
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NotCollected:
+    what: str
+    why: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Observation:
+    """Everything that is known about one attempt; written last and atomically (observation.json)."""
+
+    attempt: str
+    key: str
+    trial: Trial
+    exit: Exit
+    wall_s: float
+    started_unix_s: float
+    progress: Progress = Progress()
+    memory: Memory = Memory()
+    processes: list[ProcessSeen] = dataclasses.field(default_factory=list)
+    libraries: list[Library] = dataclasses.field(default_factory=list)
+    omp_registrations: list[OmpRegistration] = dataclasses.field(default_factory=list)
+    env_changes: list[EnvChange] = dataclasses.field(default_factory=list)
+    forks: list[ForkEvent] = dataclasses.field(default_factory=list)
+    exit_calls: list[ExitCall] = dataclasses.field(default_factory=list)
+    python_error: PythonError | None = None  # None: no traceback was printed
+    crash_stack: list[str] = dataclasses.field(default_factory=list)  # faulthandler's, innermost first
+    kernel_lines: list[str] = dataclasses.field(default_factory=list)  # kernel log lines that name our pids
+    output_tail: list[str] = dataclasses.field(default_factory=list)  # last lines of stdout and stderr
+    dropped_output_bytes: int = 0
+    survivors_ended: int = 0  # processes that outlived the main one and were ended by us
+    not_collected: list[NotCollected] = dataclasses.field(default_factory=list)
+    schema: str = "matrix.observation/1"
+
+
+# ------------------------------------------------------------------ judgements
+OutcomeKind = Literal["died", "survived", "censored", "unavailable"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What the search is told of a trial."""
+
+    kind: OutcomeKind
+    steps: int | None = None  # None: the program shows no steps
+    seconds: float = 0.0
+    signature: str | None = None  # None: did not die
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A judgement on one attempt: one fact and what it says for or against one cause."""
+
+    cause: str
+    weight: float  # log likelihood ratio in nats; negative: speaks against
+    fact: str
+    attempt: str
+    file: str  # the file in the attempt's folder that backs it
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fact:
+    fact: str
+    attempt: str | None = None  # None: a statement about several attempts
+    file: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Interaction:
+    axes: list[str]
+    text: str
+
+
+Grade = Literal["confirmed", "supported", "suspected"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ranked:
+    """One entry of the ranking."""
+
+    cause: str
+    probability: float
+    grade: Grade
+    summary: str
+    culprit: dict[str, list[Value]] = dataclasses.field(default_factory=dict)
+    interactions: list[Interaction] = dataclasses.field(default_factory=list)
+    supports: list[Fact] = dataclasses.field(default_factory=list)
+    contradicts: list[Fact] = dataclasses.field(default_factory=list)
+    not_collected: list[NotCollected] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rate:
+    value: float
+    per: Literal["run", "step"] = "run"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RateInterval:
+    """95 % interval of the crash rate of the known-bad cell."""
+
+    low: float
+    median: float
+    high: float
+    per: Literal["run", "step"] = "run"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fix:
+    kind: Literal["cures", "avoids", "hides"]
+    set: Cell
+    cell: Cell
+    advice: str
+    why: str = ""  # for hides: why it is no cure
+    env: dict[str, str] = dataclasses.field(default_factory=dict)
+    limits: dict[str, Value] = dataclasses.field(default_factory=dict)
+    packages: dict[str, str] = dataclasses.field(default_factory=dict)
+    clean_runs: int = 0
+    clean_steps: int = 0
+    failure_rate_upper_95: Rate | None = None  # None: no clean run
+    verified: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RuledOut:
+    cause: str
+    why: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Failure:
+    """One signature that is a failure of its own."""
+
+    id: str
+    signature: str
+    main: bool
+    ranking: list[Ranked]
+    attempts: list[str] = dataclasses.field(default_factory=list)
+    fix: Fix | None = None
+    other_fixes: list[Fix] = dataclasses.field(default_factory=list)
+    crash_rate: RateInterval | None = None
+
+
+Status = Literal["diagnosed", "suspected", "not_reproduced", "healthy", "inconclusive"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """verdict.json, rewritten after every attempt."""
+
+    name: str
+    complete: bool
+    status: Status
+    status_text: str
+    ranking: list[Ranked]
+    fix: Fix | None = None
+    other_fixes: list[Fix] = dataclasses.field(default_factory=list)
+    crash_rate: RateInterval | None = None
+    failures: list[Failure] = dataclasses.field(default_factory=list)
+    runs: int = 0
+    steps: int = 0
+    wall_s: float = 0.0
+    ruled_out: list[RuledOut] = dataclasses.field(default_factory=list)
+    never_tested: list[str] = dataclasses.field(default_factory=list)  # sentences: what the runs say nothing about
+    schema: str = "matrix.verdict/1"
+
+
+# ------------------------------------------------------------------ the plan, for people and for reports
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AxisPlan:
+    name: str
+    values: list[Value]
+    ordered: bool = False
+    hides: list[Value] = dataclasses.field(default_factory=list)
+    unavailable: dict[str, str] = dataclasses.field(default_factory=dict)  # str(value) -> why it cannot run here
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Facts about the machine that reports need; no host or user names."""
+
+    system: str
+    kernel: str
+    machine: str
+    cpus: int
+    memory_bytes: int
+    python: str
+    tool_version: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """plan.json: what was going to be done, written before the first attempt."""
+
+    name: str
+    command: list[str]
+    axes: list[AxisPlan]
+    known_bad: Cell
+    strategy: str
+    jobs: int
+    machine: Machine
+    notices: list[str] = dataclasses.field(default_factory=list)  # e.g. PYTHONUNBUFFERED was set
+    schema: str = "matrix.plan/1"
+
+
+# ------------------------------------------------------------------ to and from files
+def to_json(record: Any) -> str:
+    """JSON text of a record, indented, keys in the order of the fields."""
+    return json.dumps(dataclasses.asdict(record), indent=1, ensure_ascii=False) + "\n"
+
+
+def from_json(kind: type[T], text: str | bytes) -> T:
+    """The record in a JSON text.  Raises ValueError when a field is missing or of the wrong type; unknown fields are ignored."""
+    from pydantic import TypeAdapter  # here: `--help` must not pay for it
+
+    return TypeAdapter(kind).validate_json(text)
+
+
+def read(kind: type[T], path: Path) -> T:
+    """Read one record file.  Raises OSError or ValueError."""
+    return from_json(kind, path.read_bytes())
+
+
+def write(path: Path, record: Any) -> None:
+    """Write one record file whole or not at all."""
+    write_text(path, to_json(record))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all: a reader, or a crash, never meets half a file."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with open(part, "w", encoding="utf-8") as sink:
+        sink.write(text)
+        sink.flush()
+        os.fsync(sink.fileno())
+    os.replace(part, path)
+
+
+def describe_cell(cell: Mapping[str, Value]) -> str:
+    """`bs=32 accum=16`, for people."""
+    return " ".join(f"{name}={value}" for name, value in cell.items())
