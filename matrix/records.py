@@ -339,6 +339,7 @@ class Verdict:
     wall_s: float = 0.0
     ruled_out: list[RuledOut] = dataclasses.field(default_factory=list)
     never_tested: list[str] = dataclasses.field(default_factory=list)  # sentences: what the runs say nothing about
+    outcomes: dict[str, Outcome] = dataclasses.field(default_factory=dict)  # what each attempt was judged to be, by its id; {}: not written
     schema: str = "matrix.verdict/1"
 
 
