@@ -43,11 +43,18 @@ def start() -> None:
 
 
 def run_next_sitecustomize(this_file: str) -> None:
-    """Run the sitecustomize that Python would have found without this one, if there is any."""
+    """Run the sitecustomize that Python would have found without this one, if there is any.
+
+    Only further along the path: one in front has run already.  Our folder leaves the path, so that the next one does not find
+    us when it chains in turn.
+    """
     here = Path(this_file).resolve().parent
-    places = [Path(entry or ".").resolve() for entry in sys.path]
-    further = sys.path[places.index(here) + 1 :] if here in places else []
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", further)
+    places = [Path(entry).resolve() for entry in sys.path]
+    if here not in places:
+        return
+    at = places.index(here)
+    del sys.path[at]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path[at:])
     if spec is not None and spec.loader is not None:
         module = importlib.util.module_from_spec(spec)
         sys.modules["sitecustomize"] = module

@@ -161,20 +161,34 @@ def test_the_backward_moment_is_before_the_first_gradient(cache: Path) -> None:
 
 
 # ------------------------------------------------------------------ what must not change
-CHAINS = """
+SITECUSTOMIZE = {
+    "user": "print('user', flush=True)",
+    # chains to the plant wherever it stands, even when the plant has just chained to it
+    "backward": """
 import os, runpy, sys
-print("tool", flush=True)
-for place in sys.path:
+print("backward", flush=True)
+for place in list(sys.path):
     if "planted-" in place:
         runpy.run_path(os.path.join(place, "sitecustomize.py"))
-"""
+""",
+    # leaves the path and lets Python look again
+    "leaving": """
+import os, sys
+print("leaving", flush=True)
+sys.path.remove(os.path.dirname(__file__))
+mine = sys.modules.pop("sitecustomize")
+import sitecustomize
+sys.modules.setdefault("sitecustomize", mine)
+""",
+}
 
 
-@pytest.mark.parametrize("order", ["tool, plant, user", "plant, tool", "plant, user"])
+@pytest.mark.parametrize(
+    "order", ["plant, user", "backward, plant, user", "plant, backward", "leaving, plant, user", "plant, leaving, user", "leaving, plant"]
+)
 def test_every_sitecustomize_on_the_path_runs_and_the_fault_is_planted_once(cache: Path, tmp_path: Path, order: str) -> None:
-    """The tool chains to the plant wherever it stands, even when the plant has just chained to the tool; the user's chains to nobody."""
     folders = {"plant": plant("bad-pointer", when="mining", cache=cache)["PYTHONPATH"].split(os.pathsep)[0]}
-    for name, text in {"tool": CHAINS, "user": "print('user', flush=True)"}.items():
+    for name, text in SITECUSTOMIZE.items():
         folders[name] = str(tmp_path / name)
         (tmp_path / name).mkdir()
         (tmp_path / name / "sitecustomize.py").write_text(text)
