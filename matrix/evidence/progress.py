@@ -1,0 +1,252 @@
+"""Steps from what a program prints: its own pattern, tqdm bars, or "step N" in its common spellings.
+
+The counter only grows.  Steps that start over (every epoch) are added to what came before: a start-over is a smaller
+number under a larger epoch on the same line, or a number back at the first one seen after a fall of at least three
+(ranks that print out of turn fall by less).  Without a pattern the best source wins: "step N", then "batch N" and
+"iter N", then a bar, then "epoch N" alone; when a better one shows up, the timeline begins anew with it.
+"""
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+
+from matrix.records import Progress
+
+LOOK_BYTES = 16 << 10  # of one huge chunk: the steps in front of it are history
+KEEP_CHARS = 4096  # of a line that is not complete yet
+TIMELINE = 2000
+FALL = 3
+
+ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+# "max step 500" and "validation step 3" do not count training steps.
+OTHERS = "".join(rf"(?<!\b{word} )" for word in ("max", "total", "per", "every", "warmup", "val", "valid", "validation", "eval", "test"))
+AFTER = r"""["']?\s*[:=#]?\s*\[?\s*"""
+NUMBER = r"(?P<step>\d+)(?!\d|\.\d|e[-+]\d|%)(?:\s*(?:/|of)\s*(?P<total>\d+))?"
+EPOCH = re.compile(r"\bepoch\b" + AFTER + r"(\d+)", re.I)
+FORMS = (  # best first
+    re.compile(r"(?<![\w/-])" + OTHERS + r"(?:(?:global|train|training)[_ /])?step" + AFTER + NUMBER, re.I),
+    re.compile(r"(?<![\w/-])" + OTHERS + r"(?:batch|iter|iteration)" + AFTER + NUMBER, re.I),
+    re.compile(r"\bepoch:?\s*\[?\d+\]?\s*\[\s*" + NUMBER, re.I),
+)
+BAR = re.compile(r"(?P<name>[^|]*?)\s*\d{1,3}%\|[^|]*\|\s*(?P<step>\d[\d.]*[kMG]?)/(?P<total>\d[\d.]*[kMG]?)\s*\[")
+OPEN_BAR = re.compile(r"(?P<name>.*?)\b(?P<step>\d+)it \[\d")
+SIDE_WORDS = "load|read|fetch|map|token|cach|index|mine|mining|encod|embed|e?val|test|build|extract|check|clean|sav|writ"
+SIDE_BAR = re.compile(rf"\b(?:{SIDE_WORDS})", re.I)
+BAR_SOURCE, EPOCH_SOURCE = len(FORMS), len(FORMS) + 1
+UNITS = {"k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sighting:
+    """A step number in a line."""
+
+    step: int | None  # None: one more step, the pattern names no number
+    total: int | None = None
+    rank: int = 0
+    epoch: int | None = None
+    source: int = 0  # 0 is the best one
+    series: str = ""  # bars of different names or lengths count apart
+
+
+@dataclasses.dataclass(kw_only=True)
+class Counter:
+    """Steps of one rank and series, growing across start-overs."""
+
+    first: int
+    last: int
+    epoch: int | None
+    total: int | None
+    before: int = 0  # steps of the rounds before the last start-over
+
+    @property
+    def count(self) -> int:
+        return self.before + self.last
+
+    def see(self, seen: Sighting) -> bool:
+        """True when it advanced."""
+        step = self.last + 1 if seen.step is None else seen.step
+        if seen.epoch is not None and self.epoch is not None and seen.epoch < self.epoch:
+            return False  # a rank that lags behind
+        if step <= self.last:
+            if not self._starts_over(step, seen.epoch):
+                return False
+            self.before += self.total if self.total and self.total >= self.last else self.last + (step == 0)
+        self.last, self.total = step, seen.total
+        self.epoch = self.epoch if seen.epoch is None else seen.epoch
+        return True
+
+    def _starts_over(self, step: int, epoch: int | None) -> bool:
+        at_first = step <= self.first
+        if epoch is not None and self.epoch is not None and epoch > self.epoch:
+            return step < self.last or at_first
+        return at_first and self.last - step >= FALL
+
+
+class ProgressParser:
+    """Incremental: feed it chunks of each stream as they come.
+
+    `step_pattern` is a regular expression: its group `step` (else its first group) is the number, and without any group
+    each match is one step; `total`, `rank` and `epoch` are optional groups.  Raises ValueError when one does not compile.
+    """
+
+    def __init__(self, step_pattern: str | None = None, finished_pattern: str | None = None) -> None:
+        self._pattern = _compile(step_pattern)
+        self._finished_pattern = _compile(finished_pattern)
+        self.finished = False  # the finished line was seen
+        self.last_step: int | None = None  # of the rank and series that is furthest
+        self.total_steps: int | None = None
+        self.last_line = ""
+        self.timeline: list[tuple[float, int]] = []  # (seconds, step) of advances, thinned out when it grows long
+        self._counters: dict[tuple[int, str], Counter] = {}
+        self._source: int | None = None
+        self._partial: dict[str, str] = {}
+        self._every, self._skipped = 1, 0
+        self._first_s: float | None = None
+        self._last_s: float | None = None
+        self._gap_s: float | None = None
+
+    @property
+    def ranks(self) -> dict[int, int]:
+        """Last step of each rank; a program that prints no ranks is rank 0."""
+        found: dict[int, int] = {}
+        for (rank, _), counter in sorted(self._counters.items()):
+            found[rank] = max(counter.count, found.get(rank, 0))
+        return found
+
+    def feed(self, stream: str, data: bytes, now_s: float) -> None:
+        """Take a chunk of one stream's bytes; `now_s` is seconds since the start of the attempt."""
+        before = self._partial.get(stream, "")
+        if self._finished_pattern and not self.finished:
+            self.finished = _ends_with_success(self._finished_pattern, before + _text(data))
+        if len(data) > LOOK_BYTES:  # a line that is cut in front could show a wrong number
+            before, data = "", data[-LOOK_BYTES:].replace(b"\r", b"\n").partition(b"\n")[2] or data[-KEEP_CHARS:]
+        *lines, partial = CONTROL.sub("", before + _text(data)).split("\n")
+        for line in lines:
+            self._line(line, now_s, complete=True)
+        self._line(partial, now_s, complete=False)
+        self._partial[stream] = partial[-KEEP_CHARS:]
+        shown = next((line for line in [partial, *reversed(lines)] if line.strip()), "")
+        self.last_line = shown.strip()[-300:] or self.last_line
+
+    def record(self) -> Progress:
+        """The facts so far."""
+        pattern, finished = self._finished_pattern, self.finished
+        if pattern and not finished:
+            finished = any(pattern.search(partial) for partial in self._partial.values())
+        return Progress(
+            last_step=self.last_step,
+            total_steps=self.total_steps,
+            first_step_s=self._first_s,
+            last_step_s=self._last_s,
+            longest_gap_s=self._gap_s,
+            finished_line=finished if pattern else None,
+            last_line=self.last_line,
+        )
+
+    def _line(self, line: str, now_s: float, *, complete: bool) -> None:
+        """An incomplete line may end within a number, and its "epoch 3" may go on with "step 17"."""
+        if not line:
+            return
+        if self._pattern:
+            for seen in _by_pattern(self._pattern, line, complete):
+                self._see(seen, now_s)
+        elif found := _by_form(line, complete):
+            self._see(found, now_s)
+
+    def _see(self, seen: Sighting, now_s: float) -> None:
+        if self._source is None or seen.source < self._source:
+            self._source, self._every = seen.source, 1
+            self._counters, self.timeline, self.last_step, self.total_steps = {}, [], None, None
+        elif seen.source > self._source:
+            return
+        key = (seen.rank, seen.series)
+        counter = self._counters.get(key)
+        if counter is None:
+            first = 1 if seen.step is None else seen.step
+            counter = self._counters[key] = Counter(first=first, last=first, epoch=seen.epoch, total=seen.total)
+        elif not counter.see(seen):
+            return
+        self._advanced(counter, now_s)
+
+    def _advanced(self, counter: Counter, now_s: float) -> None:
+        if self._last_s is not None:
+            self._gap_s = max(self._gap_s or 0.0, now_s - self._last_s)
+        self._first_s = now_s if self._first_s is None else self._first_s
+        self._last_s = now_s
+        if self.last_step is not None and counter.count <= self.last_step:
+            return
+        self.last_step = counter.count
+        self.total_steps = None if counter.before else counter.total  # what is printed is then one round's
+        self._skipped += 1
+        if self._skipped >= self._every:
+            self.timeline.append((now_s, self.last_step))
+            self._skipped = 0
+        if len(self.timeline) > TIMELINE:
+            del self.timeline[1::2]
+            self._every *= 2
+
+
+def _compile(pattern: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if pattern is None else re.compile(pattern, re.MULTILINE)
+    except re.error as problem:
+        raise ValueError(f"pattern {pattern!r} is not a regular expression: {problem}") from problem
+
+
+def _text(data: bytes) -> str:
+    """Text without colours, a carriage return taken as the end of a line."""
+    text = data.decode("utf-8", "replace").replace("\r", "\n")
+    return ANSI.sub("", text) if "\x1b" in text else text
+
+
+def _ends_with_success(pattern: re.Pattern[str], text: str) -> bool:
+    """In complete lines only, where `$` means what it says; a line that is too long to wait for counts as complete."""
+    complete, _, partial = text.rpartition("\n")
+    return bool(pattern.search(complete) or (len(partial) > KEEP_CHARS and pattern.search(partial)))
+
+
+def _by_pattern(pattern: re.Pattern[str], line: str, complete: bool) -> Iterator[Sighting]:
+    for match in pattern.finditer(line):
+        if not complete and (match.end() == len(line) or not pattern.groups):
+            return
+        groups = match.groupdict()
+        if not pattern.groups:
+            yield Sighting(step=None)
+        elif (step := _number(groups["step"] if "step" in groups else match[1])) is not None:
+            total, rank, epoch = (_number(groups.get(name)) for name in ("total", "rank", "epoch"))
+            yield Sighting(step=step, total=total, rank=rank or 0, epoch=epoch)
+
+
+def _by_form(line: str, complete: bool) -> Sighting | None:
+    if bar := BAR.search(line) or OPEN_BAR.search(line):
+        return None if SIDE_BAR.search(bar["name"]) else _bar(bar)
+    epoch = EPOCH.search(line)
+    number = int(epoch[1]) if epoch else None
+    for source, form in enumerate(FORMS):
+        match = form.search(line)
+        if match and (complete or match.end() < len(line)):
+            return Sighting(step=int(match["step"]), total=_number(match["total"]), epoch=number, source=source)
+    return Sighting(step=number, source=EPOCH_SOURCE) if epoch and complete else None
+
+
+def _bar(match: re.Match[str]) -> Sighting:
+    name, total = match["name"].strip(), match.groupdict().get("total")
+    epoch = EPOCH.search(name)
+    return Sighting(
+        step=_scaled(match["step"]),
+        total=_scaled(total) if total else None,
+        epoch=int(epoch[1]) if epoch else None,
+        source=BAR_SOURCE,
+        series=f"{re.sub(r'[0-9]+', '#', name)}/{total}",
+    )
+
+
+def _scaled(text: str) -> int:
+    """`1.2k` as 1200."""
+    return int(float(text.rstrip("kMG.")) * UNITS.get(text[-1], 1))
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.strip().isdigit() else None

@@ -1,0 +1,371 @@
+"""What only the inside of a Python process can say: loaded through PYTHONPATH in every Python process of an attempt.
+
+It appends whole JSON lines to hook.jsonl in the folder that MATRIX_HOOK_DIR names, sends faulthandler's stacks to
+stacks.<pid>.txt there, and copies the memory map to maps.<pid>.txt when the interpreter ends.  Nothing here may raise
+into the program, import anything that costs time, or change what the program does.
+
+Left out on purpose: sys.addaudithook, which would show every dlopen.  Python cannot subscribe to one event, and a hook
+that ignores everything else cost 0.13 s (5 %) of `import torch, faiss`.
+"""
+# ruff: noqa: PTH108, PTH116, PTH120, PTH123, PTH208
+# os instead of pathlib: importing pathlib would cost more than everything here.
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import os
+import sys
+import time
+
+TYPE_CHECKING = False  # as in typing, which takes long to import
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+HERE = os.path.dirname(__file__)
+FOLDER = os.environ.get("MATRIX_HOOK_DIR")
+START_METHOD = os.environ.get("MATRIX_START_METHOD")  # a probe: what multiprocessing uses where the program does not choose
+MAX_RECORDS = 5000  # of one process: a server that sets a variable for each request must not fill the disk
+STACKS_FD = 200  # high, so that the program's own descriptors keep their numbers and nobody inherits ours by reuse
+VALUES = (
+    "OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "VECLIB_", "NUMEXPR_", "MALLOC_", "LD_", "DYLD_", "PYTHON",
+    "CUDA_", "NCCL_", "TORCH_", "PYTORCH_", "ATEN_", "GLIBC_", "TBB_", "NPY_", "MATRIX_",
+)  # fmt: skip
+SECRETS = ("TOKEN", "SECRET", "KEY", "PASS", "AUTH", "CRED")
+FORKERS = {"multiprocessing.popen_fork": "fork", "multiprocessing.forkserver": "forkserver"}
+HELPERS = (
+    ("multiprocessing.spawn import spawn_main", "spawn"),
+    ("multiprocessing.forkserver import main", "forkserver"),
+    ("multiprocessing.resource_tracker import main", "resource_tracker"),
+)
+THROUGH = ("os", "_collections_abc", "collections.abc", "multiprocessing", "concurrent.futures.process")
+
+records_left = MAX_RECORDS
+main_pid: int | None = None  # of the first process; None in all others
+stacks: tuple[int, int, int] | None = None  # (device, inode, descriptor) of this process's stacks file
+dump_signal: int | None = None
+
+
+# ------------------------------------------------------------------ writing
+def quote(value: object) -> str:
+    """JSON text of a string, number, None, list or bool; `json` would import re."""
+    if value is None or value is True or value is False:
+        return "null" if value is None else "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join([quote(item) for item in value]) + "]"
+    text = str(value)[:500]
+    if text.isascii() and text.isprintable():
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    units = text.encode("utf-16-be", "surrogatepass").hex()
+    return '"' + "".join(["\\u" + units[at : at + 4] for at in range(0, len(units), 4)]) + '"'
+
+
+def record(kind: str, **fields: object) -> None:
+    """Append one line.  The file is opened each time: a program that closes or counts descriptors finds none of ours."""
+    global records_left
+    if records_left <= 0:
+        return
+    records_left -= 1
+    parts = [f'"t":{time.time():.6f},"pid":{os.getpid()},"kind":"{kind}"']
+    parts += [f'"{name}":{quote(value)}' for name, value in fields.items()]
+    line = ("{" + ",".join(parts) + "}\n").encode()
+    descriptor = os.open(f"{FOLDER}/hook.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
+
+
+def safely(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` that never raises: losing a record is better than changing the program."""
+
+    def guarded(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except Exception:
+            return None
+
+    return guarded
+
+
+def stand_in(name: str, function: Callable[..., Any]) -> None:
+    """Put `function` in place of os.x or sys.x under its name: `Process(target=os._exit)` must still pickle."""
+    module, _, attribute = name.partition(".")
+    original = getattr(sys.modules[module], attribute)
+    function.__module__, function.__name__, function.__qualname__ = module, attribute, attribute
+    function.__doc__ = original.__doc__
+    setattr(sys.modules[module], attribute, function)
+
+
+def caller(frame: FrameType | None, skip: tuple[str, ...] = ()) -> FrameType | None:
+    """The first frame outside this file and outside `skip` (modules and the packages below them)."""
+    while frame is not None:
+        name = frame.f_globals.get("__name__") or ""
+        if frame.f_globals is not ours and not any(name == module or name.startswith(module + ".") for module in skip):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def module_of(frame: FrameType | None) -> str:
+    return str(frame.f_globals.get("__name__") or "") if frame is not None else ""
+
+
+# ------------------------------------------------------------------ the environment
+def keeps_value(name: str) -> bool:
+    name = name.upper()
+    if any(word in name for word in SECRETS):
+        return False
+    return name.startswith(VALUES) or name.endswith(("_NUM_THREADS", "_THREADS"))
+
+
+@safely
+def env_changed(name: Any, value: Any, before: str | None) -> None:
+    """Runs after the change, with the value from before it."""
+    name = os.fsdecode(name)
+    value = None if value is None else os.fsdecode(value)
+    if value != before:
+        shown = value if value is not None and keeps_value(name) else None
+        record("env", name=name, value=shown, removed=value is None, module=module_of(caller(sys._getframe(1), THROUGH)))
+
+
+@safely
+def value_now(name: Any) -> str | None:
+    return os.environ.get(os.fsdecode(name))
+
+
+def watch_environment() -> None:
+    real_putenv, real_unsetenv = os.putenv, os.unsetenv
+
+    def putenv(name: Any, value: Any, /) -> None:
+        before = value_now(name)
+        real_putenv(name, value)
+        env_changed(name, value, before)
+
+    def unsetenv(name: Any, /) -> None:
+        before = value_now(name)
+        real_unsetenv(name)
+        env_changed(name, None, before)
+
+    stand_in("os.putenv", putenv)
+    stand_in("os.unsetenv", unsetenv)
+    if hasattr(os.environ, "putenv"):  # Python 3.8 keeps them in the mapping
+        os.environ.putenv = putenv
+        os.environ.unsetenv = unsetenv  # type: ignore[attr-defined]
+
+
+# ------------------------------------------------------------------ forks
+def kernel_threads() -> int:
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return len(sys._current_frames())
+
+
+@safely
+def before_fork() -> None:
+    frame: FrameType | None = sys._getframe(1)
+    method = None
+    while frame is not None and method is None:
+        method = FORKERS.get(frame.f_globals.get("__name__", ""))
+        frame = frame.f_back
+    threading = sys.modules.get("threading")
+    active = list(getattr(threading, "_active", {}).values())  # threading.enumerate() takes a lock that may be held
+    names = [thread.name for thread in active][:32]
+    module = module_of(caller(sys._getframe(1), THROUGH))
+    record("fork", threads=kernel_threads(), names=names, start_method=method, module=module)
+
+
+@safely
+def after_fork_in_child() -> None:
+    global records_left, main_pid
+    records_left, main_pid = MAX_RECORDS, None
+    own_stacks_in_child()
+    hello("fork", None)
+
+
+# ------------------------------------------------------------------ stacks
+def open_stacks() -> int:
+    """Descriptor of stacks.<pid>.txt.  O_APPEND: a crash of two processes must not write over each other."""
+    path = f"{FOLDER}/stacks.{os.getpid()}.txt"
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def is_free(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return True
+    return False
+
+
+@safely
+def start_stacks() -> None:
+    """faulthandler to a file, unless the user switched it on: then its output stays where it was sent."""
+    global stacks, dump_signal
+    low = open_stacks()
+    high = next(number for number in range(STACKS_FD, STACKS_FD + 50) if is_free(number))
+    try:
+        os.dup2(low, high, False)
+        os.close(low)
+    except OSError:  # the limit of open files is lower than that
+        high = low
+    status = os.fstat(high)
+    stacks = (status.st_dev, status.st_ino, high)
+    if not faulthandler.is_enabled():
+        faulthandler.enable(file=high, all_threads=True)
+    dump_signal = register_dump(high)
+
+
+def register_dump(descriptor: int) -> int | None:
+    """Dump all stacks on a real-time signal that nobody uses; its number, or None.  Others take theirs from the ends."""
+    import _signal  # type: ignore[import-not-found]  # `signal` would import enum
+
+    first = getattr(_signal, "SIGRTMIN", None)
+    if first is None or not hasattr(faulthandler, "register"):
+        return None
+    for number in range(first + 7, _signal.SIGRTMAX - 7):
+        if _signal.getsignal(number) == 0:  # SIG_DFL
+            faulthandler.register(number, file=descriptor, all_threads=True, chain=False)
+            return number
+    return None
+
+
+def stacks_size() -> int | None:
+    """Bytes in this process's stacks file; None when there is none, or when its descriptor is no longer ours."""
+    if stacks is None:
+        return None
+    try:
+        status = os.fstat(stacks[2])
+    except OSError:
+        return None
+    return status.st_size if (status.st_dev, status.st_ino) == stacks[:2] else None
+
+
+def own_stacks_in_child() -> None:
+    """A file of the child's own under the same descriptor, so that faulthandler needs no call after fork."""
+    global stacks, dump_signal
+    if stacks is None:
+        return
+    if stacks_size() is None:  # the program closed it; the number may be a file of the user's by now
+        faulthandler.disable()
+        if dump_signal is not None:
+            faulthandler.unregister(dump_signal)
+        stacks, dump_signal = None, None
+        return
+    mine = open_stacks()
+    os.dup2(mine, stacks[2], False)
+    os.close(mine)
+    status = os.fstat(stacks[2])
+    stacks = (status.st_dev, status.st_ino, stacks[2])
+
+
+# ------------------------------------------------------------------ the end
+@safely
+def exit_called(call: str, status: object) -> None:
+    frame = caller(sys._getframe(1))
+    where = ""
+    if frame is not None:
+        code = frame.f_code
+        where = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
+    record("exit", call=call, status=str(status)[:200], where=where)
+
+
+def watch_exits() -> None:
+    real_os_exit, real_sys_exit = os._exit, sys.exit
+
+    def _exit(status: int) -> None:
+        exit_called("os._exit", status)
+        leave()
+        real_os_exit(status)
+
+    def exit(status: Any = None, /) -> None:
+        exit_called("sys.exit", status)
+        real_sys_exit(status)
+
+    stand_in("os._exit", _exit)
+    stand_in("sys.exit", exit)
+
+
+@safely
+def leave() -> None:
+    """os._exit runs no teardown that could still crash, so an empty stacks file can go; the map is the main process's."""
+    if main_pid == os.getpid():
+        copy_maps()
+    if stacks_size() == 0:
+        os.unlink(f"{FOLDER}/stacks.{os.getpid()}.txt")
+
+
+@safely
+def copy_maps() -> None:
+    with open("/proc/self/maps", "rb") as source:
+        text = source.read()
+    with open(f"{FOLDER}/maps.{os.getpid()}.txt", "wb") as sink:
+        sink.write(text)
+
+
+@safely
+def at_exit() -> None:
+    """Registered first, so it runs last.  The stacks file stays: a crash in the teardown that follows goes there."""
+    record("end")
+    copy_maps()
+
+
+# ------------------------------------------------------------------ starting
+def hello(start: str, helper: str | None) -> None:
+    argv = getattr(sys, "argv", None) or [""]
+    record("hello", ppid=os.getppid(), argv0=argv[0], main=main_pid is not None, start=start, helper=helper, dump_signal=dump_signal)
+
+
+def helper_of_multiprocessing() -> str | None:
+    """Which of multiprocessing's own processes this one is; None: none of them."""
+    words = " ".join(getattr(sys, "orig_argv", sys.argv)[:8])
+    return next((name for text, name in HELPERS if text in words), None)
+
+
+@safely
+def set_start_method() -> None:
+    """Only the default: a program that chooses for itself is not contradicted, and its fork records say so."""
+    from multiprocessing import context
+
+    context._default_context._default_context = context._concrete_contexts[START_METHOD]  # type: ignore[attr-defined]
+
+
+@safely
+def start() -> None:
+    global main_pid
+    try:
+        first = os.stat(f"{FOLDER}/hook.jsonl").st_size == 0
+    except OSError:
+        first = True
+    main_pid = os.getpid() if first else None
+    atexit.register(at_exit)
+    start_stacks()
+    watch_environment()
+    watch_exits()
+    os.register_at_fork(before=before_fork, after_in_child=after_fork_in_child)
+    hello("exec", helper_of_multiprocessing())
+    if START_METHOD and main_pid is not None:
+        set_start_method()
+
+
+def chain() -> None:
+    """The user's own sitecustomize, as if this one were not there: its errors are site's to report, as always."""
+    mine = sys.modules.pop("sitecustomize")
+    try:
+        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
+    except ImportError as problem:
+        if problem.name != "sitecustomize":
+            raise
+    finally:
+        sys.modules.setdefault("sitecustomize", mine)  # the import system looks for it once more
+
+
+ours = globals()
+sys.path[:] = [entry for entry in sys.path if entry != HERE]
+if FOLDER:
+    start()
+chain()
