@@ -1,0 +1,72 @@
+"""What a run shows and keeps: a line for each step, config.yaml, history.jsonl."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from trainer import InputError
+from trainer.config import TrainConfig, to_yaml
+
+
+class Progress:
+    """One plain line for each step on stdout; a bar on stderr as well when that is a terminal."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.bar: Any = None
+        if sys.stderr.isatty():
+            from tqdm import tqdm  # here: it makes a lock and a thread, which a run without a bar need not have
+
+            self.bar = tqdm(total=total, unit="step")
+
+    def step(self, step: int, loss: float, lr: float) -> None:
+        line = f"step {step}/{self.total} loss={loss:.4f} lr={lr:.3g}"
+        if self.bar is None:
+            print(line, flush=True)  # flushed: a line that dies in a buffer tells nobody where the run died
+            return
+        self.bar.write(line, file=sys.stdout)
+        sys.stdout.flush()
+        self.bar.update()
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+class History:
+    """The run folder: config.yaml, written whole at the start, and history.jsonl, one whole line after each epoch."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.path = config.out / "history.jsonl"
+        self.started = time.monotonic()
+        try:
+            config.out.mkdir(parents=True, exist_ok=True)
+            write_text(config.out / "config.yaml", to_yaml(config))
+            write_text(self.path, "")
+        except OSError as error:
+            raise InputError(f"{config.out}: {error.strerror or error}; expected a folder that can be written (--out)") from error
+
+    def add(self, step: int, epoch: int, losses: list[float], found: dict[str, float]) -> None:
+        """`losses`: of the epoch's steps; `found`: recall@k by name, empty when it was not measured."""
+        seconds = round(time.monotonic() - self.started, 3)
+        values = {"epoch": epoch, "step": step, "loss": statistics.fmean(losses), **found, "seconds": seconds}
+        with self.path.open("a", encoding="utf-8") as sink:
+            sink.write(json.dumps(values) + "\n")
+        shown = " ".join(f"{name}={value:.4f}" for name, value in values.items() if isinstance(value, float))
+        print(f"epoch {epoch}: {shown}", flush=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with part.open("w", encoding="utf-8") as sink:
+        sink.write(text)
+        sink.flush()
+        os.fsync(sink.fileno())
+    part.replace(path)
