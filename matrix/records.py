@@ -229,6 +229,7 @@ class Finding:
     """A judgement on one attempt: one fact and what it says for or against one cause."""
 
     cause: str
+    rule: str  # which rule of the catalogue found it: repeats of one rule in several attempts count once
     weight: float  # log likelihood ratio in nats; negative: speaks against
     fact: str
     attempt: str

@@ -1,0 +1,50 @@
+# The two commands of the README do all the set-up on a fresh machine: `make run` and `make test`.
+PYTHON ?= python3
+VENV   ?= .venv
+PY      = $(VENV)/bin/python
+WORKERS ?= 2
+
+.PHONY: run test test-slow nightly lint env data clean
+
+env: $(VENV)/ready
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
+	  { echo "Python 3.10 to 3.13 is needed, $(PYTHON) is another (or is missing); choose one with: make PYTHON=python3.11 ..."; exit 1; }
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { echo "no virtual environment could be made; on Debian: apt-get install python3-venv"; exit 1; }
+	@$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,stacks]' || \
+	  { echo "the packages could not be installed; the package index must be reachable once (pip's message above says what failed)"; exit 1; }
+	@touch $@
+
+data: env
+	@test -f data/pairs.npz || $(PY) -m trainer synth --out data --train 640 --val 64 --bank 2000
+
+# The matrix of a really dying trainer, and its report.
+run: env data
+	$(PY) -m matrix run crash_isolation.yaml
+
+lint: env
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+test: env lint
+	$(PY) -m pytest -n $(WORKERS) -m "not slow and not nightly"
+
+test-slow: env
+	$(PY) -m pytest -n $(WORKERS) -m "slow and not nightly"
+
+# Full counts and the benchmarks, in parts; a part that is done is not run again (remove .nightly to start over).
+nightly: env .nightly/tests .nightly/startup .nightly/overhead .nightly/run
+
+.nightly/tests:
+	@mkdir -p .nightly
+	$(PY) -m pytest -n $(WORKERS) -m "nightly" || test $$? -eq 5
+	@touch $@
+
+.nightly/%: benchmarks/%.py
+	@mkdir -p .nightly
+	$(PY) -m benchmarks.$*
+	@touch $@
+
+clean:
+	rm -rf .nightly build dist *.egg-info

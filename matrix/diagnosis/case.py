@@ -1,0 +1,46 @@
+"""Everything that the diagnosis may look at: the observations, how they were judged, what the search found."""
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from matrix.evidence.runtimes import duplicates
+from matrix.records import Cell, Library, Observation, Outcome
+from matrix.search import Result
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """One failure of one specification: all its attempts, seen from one signature."""
+
+    known_bad: Cell
+    observations: Sequence[Observation]
+    outcomes: dict[str, Outcome]  # by attempt
+    environments: dict[str, dict[str, str]]  # what the specification set for each attempt
+    result: Result
+    signature: str | None  # of the failure that is looked at; None: nothing died
+
+    @property
+    def deaths(self) -> list[Observation]:
+        """Attempts that died of this signature."""
+        return [o for o in self.observations if self.outcomes[o.attempt].signature == self.signature is not None]
+
+    @property
+    def survivors(self) -> list[Observation]:
+        return [o for o in self.observations if self.outcomes[o.attempt].kind == "survived"]
+
+    def survivors_of(self, cell: Cell) -> list[Observation]:
+        return [o for o in self.survivors if o.trial.cell == cell]
+
+    def environment(self, observation: Observation, name: str) -> str | None:
+        """A variable as the program saw it: set by the specification, then changed by the program itself."""
+        value = self.environments.get(observation.attempt, {}).get(name)
+        for change in observation.env_changes:
+            if change.name == name:
+                value = change.value
+        return value
+
+
+def duplicate_runtimes(observation: Observation) -> list[list[Library]]:
+    """Groups of OpenMP runtimes of one family that were mapped into one process, each of which registers itself."""
+    return duplicates(observation.libraries)

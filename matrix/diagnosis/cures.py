@@ -1,0 +1,36 @@
+"""Which of the changes that survive cure the fault, which go around it, and which only hide it."""
+from __future__ import annotations
+
+from typing import Literal
+
+from matrix.diagnosis import openmp
+from matrix.diagnosis.case import Case
+from matrix.records import Cell
+from matrix.search import Search
+
+ADVICE = {
+    openmp.CAUSE: "Let everything in the process use one OpenMP runtime: install the packages from one source, or load the same copy of the library.",
+}
+
+
+def advise(search: Search, case: Case) -> None:
+    """Tell the search which surviving changes must not be the fix, and which should be tried first."""
+    for survivor in case.survivors:
+        changed = [(axis, value) for axis, value in survivor.trial.cell.items() if value != case.known_bad[axis]]
+        if len(changed) != 1:
+            continue
+        axis, value = changed[0]
+        if why := hides(case, survivor.trial.cell):
+            search.veto(axis, value, why)
+        elif openmp.is_gone(case, survivor.trial.cell):
+            search.prefer_fix(axis, value)
+
+
+def hides(case: Case, cell: Cell) -> str | None:
+    """Why a cell survives with the fault still in it; None: nothing says so."""
+    return openmp.hides(case, cell)
+
+
+def kind(case: Case, cause: str, cell: Cell) -> Literal["cures", "avoids"]:
+    """A cure is shown by the fault's own evidence being gone while everything else still runs; less than that avoids it."""
+    return "cures" if cause == openmp.CAUSE and openmp.is_gone(case, cell) else "avoids"

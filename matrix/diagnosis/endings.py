@@ -1,0 +1,71 @@
+"""What the way of ending says by itself: exceptions, exits, signals from outside, native crashes, hangs."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from matrix.diagnosis.case import Case
+from matrix.records import Finding, Observation
+
+FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")  # raised by the program's own instructions
+HEAP_WORDS = ("free():", "malloc():", "double free", "corrupted size", "realloc():", "munmap_chunk():", "corrupted double-linked")
+
+
+def findings(case: Case) -> Iterator[Finding]:
+    for death in case.deaths:
+        signature = case.outcomes[death.attempt].signature or ""
+        if signature.startswith("hang"):
+            yield from _hang(death)
+        elif death.exit.signal:
+            yield from _signal(death, death.exit.signal)
+        else:
+            yield from _exit(death)
+
+
+def _exit(death: Observation) -> Iterator[Finding]:
+    error = death.python_error
+    if error and death.exit.returncode:
+        fact = f"it ended with an uncaught {error.type}: {error.message[:200]}"
+        yield _finding("python_exception", "traceback", death, 4.0, fact, "stderr.log")
+        return
+    yield _finding("python_exception", "traceback", death, -5.0, "no traceback was printed", "stderr.log")
+    fact = f"it ended with exit status {death.exit.returncode} by itself, without a traceback"
+    yield _finding("library_exit", "silent exit", death, 2.0, fact, "observation.json")
+    for call in death.exit_calls[-1:]:
+        yield _finding("library_exit", "exit call", death, 2.0, f"{call.call}({call.status}) was called at {call.where}", "hook.jsonl")
+
+
+def _signal(death: Observation, name: str) -> Iterator[Finding]:
+    yield _finding("python_exception", "traceback", death, -5.0, f"it was ended by {name}, not by an exception", "observation.json")
+    if name not in FAULTS:
+        weight = 1.0 if death.memory.oom_kills else 3.5 if name != "SIGKILL" else 2.0
+        yield _finding("external_signal", "signal", death, weight, f"{name} is sent from outside the program's own instructions", "observation.json")
+        return
+    yield _finding("external_signal", "signal", death, -3.0, f"{name} is raised by the program's own instructions", "observation.json")
+    if name == "SIGILL":
+        yield _finding("illegal_instruction", "signal", death, 4.0, "SIGILL: the processor does not know an instruction", "observation.json")
+    else:
+        yield _finding("native_memory_corruption", "signal", death, 0.5, f"{name} in native code", "observation.json")
+    for line in death.output_tail:
+        if name == "SIGABRT" and any(word in line for word in HEAP_WORDS):
+            yield _finding("native_memory_corruption", "heap message", death, 3.0, f"the allocator found its heap damaged: {line.strip()}", "stderr.log")
+            return
+
+
+def _hang(death: Observation) -> Iterator[Finding]:
+    where = "; ".join(f"{p.role} {p.pid} {p.state} {p.wchan}".strip() + f" {p.cpu_delta_s:.1f} s CPU in {p.window_s:.0f} s" for p in death.processes)
+    yield _finding("python_exception", "traceback", death, -5.0, "it hung; it did not raise", "observation.json")
+    threaded = [fork for fork in death.forks if fork.threads_alive > 1]
+    children = [p for p in death.processes if p.role != "main"]
+    if threaded and children:
+        fact = f"pid {threaded[0].pid} forked while {threaded[0].threads_alive} threads were alive, and the hang has a child: {where}"
+        yield _finding("fork_unsafe", "fork with threads", death, 4.0, fact, "hook.jsonl")
+    elif not threaded and death.forks:
+        yield _finding("fork_unsafe", "fork with threads", death, -2.0, "no fork happened while other threads were alive", "hook.jsonl")
+    busy = any(p.cpu_delta_s > 0.5 * p.window_s for p in death.processes if p.window_s)
+    if death.processes:
+        cause = "cpu_bound_stall" if busy else "deadlock"
+        yield _finding(cause, "states", death, 1.5, f"it {'spins' if busy else 'sleeps'}: {where}", "observation.json")
+
+
+def _finding(cause: str, rule: str, death: Observation, weight: float, fact: str, file: str) -> Finding:
+    return Finding(cause=cause, rule=rule, weight=weight, fact=fact, attempt=death.attempt, file=file)

@@ -1,0 +1,44 @@
+"""From the facts of one attempt to what the search is told: died, survived, censored or unavailable."""
+from __future__ import annotations
+
+from matrix.records import Observation, Outcome
+
+HANGS = ("startup", "idle", "stall")
+
+
+def outcome(observation: Observation) -> Outcome:
+    """What one attempt says about its cell.
+
+    Our own wall limit and the user's interrupt are censoring, never a crash; a hang is a death of its own; exit
+    status 0 without the line that says "finished" is a failure too.
+    """
+    ending, progress = observation.exit, observation.progress
+    steps, seconds = progress.last_step, observation.wall_s
+    if ending.start_error:
+        return Outcome(kind="unavailable", seconds=seconds, reason=f"could not be started: {ending.start_error}")
+    if ending.ended_by in ("wall", "interrupt"):
+        reason = "our wall-clock limit" if ending.ended_by == "wall" else "interrupted by the user"
+        return Outcome(kind="censored", steps=steps, seconds=seconds, reason=reason)
+    if ending.ended_by == "length":
+        return Outcome(kind="survived", steps=steps, seconds=seconds, reason="ended after the steps that were asked for")
+    found = signature(observation)
+    if found is None:
+        return Outcome(kind="survived", steps=steps, seconds=seconds)
+    return Outcome(kind="died", steps=steps, seconds=seconds, signature=found)
+
+
+def signature(observation: Observation) -> str | None:
+    """How it died, in the words that tell failures of different kinds apart; None: it did not die."""
+    ending, progress = observation.exit, observation.progress
+    if ending.ended_by in HANGS:
+        return "hang after it had finished" if progress.finished_line else "hang"
+    if ending.ended_by == "memory_watchdog":
+        return "SIGKILL:memory"
+    if ending.signal:
+        return "SIGKILL:memory" if ending.signal == "SIGKILL" and observation.memory.oom_kills else ending.signal
+    if ending.returncode:
+        error = observation.python_error
+        return f"exit {ending.returncode}" + (f":{error.type}" if error else "")
+    if progress.finished_line is False:
+        return "exit 0 before it had finished"
+    return None

@@ -1,0 +1,115 @@
+"""From findings to a ranking: log likelihood ratios are added, an unknown cause always stays in the running."""
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from matrix.diagnosis import endings, memory, openmp
+from matrix.diagnosis.case import Case
+from matrix.records import Fact, Finding, Grade, NotCollected, Ranked, RuledOut
+
+RULES = (openmp.findings, memory.findings, endings.findings)
+UNKNOWN_NATS = 2.0  # what a cause's evidence must beat before it is likelier than "something that is not in the catalogue"
+CAPS: dict[Grade, float] = {"confirmed": 0.98, "supported": 0.9, "suspected": 0.7}  # evidence without a contrast proves less than it seems
+RULED_OUT = -3.0
+
+
+def collect(case: Case) -> list[Finding]:
+    return [finding for rule in RULES for finding in rule(case)]
+
+
+def rank(case: Case, findings: Sequence[Finding]) -> list[Ranked]:
+    """Causes by probability, with `unknown` among them; the probabilities sum to 1."""
+    scores = {cause: total(of_cause) for cause, of_cause in _by_cause(findings).items()}
+    scores["unknown"] = UNKNOWN_NATS
+    highest = max(scores.values())
+    weights = {cause: math.exp(score - highest) for cause, score in scores.items()}
+    whole = sum(weights.values())
+    shares = {cause: weight / whole for cause, weight in weights.items()}
+    first = max((cause for cause in shares if cause != "unknown"), key=lambda cause: shares[cause], default="unknown")
+    if first != "unknown":
+        _keep_open(shares, first, CAPS[grade_of(case, findings, first)])
+    named = {cause: round(share, 4) for cause, share in shares.items() if cause != "unknown" and (share >= 0.001 or cause == first)}
+    named["unknown"] = round(1 - sum(named.values()), 4)  # with what the least likely causes had
+    return [_ranked(case, findings, cause, named[cause], first) for cause in sorted(named, key=lambda cause: -named[cause])]
+
+
+def total(findings: Iterable[Finding]) -> float:
+    """Sum over rules of the strongest finding of each: repeats of one rule are not independent evidence."""
+    strongest: dict[str, float] = {}
+    for finding in findings:
+        if abs(finding.weight) > abs(strongest.get(finding.rule, 0.0)):
+            strongest[finding.rule] = finding.weight
+    return sum(strongest.values())
+
+
+def grade_of(case: Case, findings: Sequence[Finding], cause: str) -> Grade:
+    """confirmed needs a contrast that fresh runs repeated, and evidence for this cause in particular."""
+    score = total(finding for finding in findings if finding.cause == cause)
+    if case.result.confirmed and score >= UNKNOWN_NATS + 2:
+        return "confirmed"
+    return "supported" if score >= UNKNOWN_NATS + 1 else "suspected"
+
+
+def ruled_out(findings: Sequence[Finding], ranking: Sequence[Ranked]) -> list[RuledOut]:
+    likely = {entry.cause for entry in ranking if entry.probability > 0.01}
+    found = []
+    for cause, of_cause in sorted(_by_cause(findings).items()):
+        if cause not in likely and total(of_cause) <= RULED_OUT:
+            strongest = min(of_cause, key=lambda finding: finding.weight)
+            found.append(RuledOut(cause=cause, why=f"{strongest.fact} (attempt {strongest.attempt}, {strongest.file})"))
+    return found
+
+
+def _keep_open(shares: dict[str, float], first: str, cap: float) -> None:
+    """What the evidence cannot carry goes to `unknown`."""
+    excess = shares[first] - cap
+    if excess > 0:
+        shares[first] -= excess
+        shares["unknown"] += excess
+
+
+def _ranked(case: Case, findings: Sequence[Finding], cause: str, probability: float, first: str) -> Ranked:
+    mine = [finding for finding in findings if finding.cause == cause]
+    supports = _facts(finding for finding in mine if finding.weight > 0)
+    return Ranked(
+        cause=cause,
+        probability=probability,
+        grade=grade_of(case, findings, cause) if cause == first else "suspected",
+        summary=_summary(cause, mine),
+        culprit=case.result.culprit if cause == first else {},
+        interactions=list(case.result.interactions) if cause == first else [],
+        supports=supports,
+        contradicts=_facts(finding for finding in mine if finding.weight < 0),
+        not_collected=_not_collected(case) if cause == first else [],
+    )
+
+
+def _summary(cause: str, findings: Sequence[Finding]) -> str:
+    if cause == "unknown":
+        return "Something that the catalogue of causes does not hold, or that this machine's evidence cannot tell apart."
+    best = max(findings, key=lambda finding: finding.weight, default=None)
+    return f"{best.fact[0].upper()}{best.fact[1:]}." if best and best.weight > 0 else "Nothing speaks for it."
+
+
+def _facts(findings: Iterable[Finding]) -> list[Fact]:
+    """The strongest finding of each rule, strongest first."""
+    best: dict[str, Finding] = {}
+    for finding in findings:
+        if finding.rule not in best or abs(finding.weight) > abs(best[finding.rule].weight):
+            best[finding.rule] = finding
+    ordered = sorted(best.values(), key=lambda finding: -abs(finding.weight))
+    return [Fact(fact=finding.fact, attempt=finding.attempt, file=finding.file) for finding in ordered]
+
+
+def _not_collected(case: Case) -> list[NotCollected]:
+    unique = {(missing.what, missing.why): missing for death in case.deaths for missing in death.not_collected}
+    return list(unique.values())
+
+
+def _by_cause(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    grouped: dict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        grouped[finding.cause].append(finding)
+    return grouped

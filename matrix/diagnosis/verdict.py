@@ -1,0 +1,131 @@
+"""The verdict: what the search found (where), what the evidence says (why), and which change was shown to help."""
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+
+from matrix.diagnosis import cures, ranking
+from matrix.diagnosis.case import Case
+from matrix.records import Failure, Fix, Grade, Ranked, Status, Verdict, describe_cell
+from matrix.search import Result
+
+
+def build(case: Case, *, name: str, complete: bool, wall_s: float) -> Verdict:
+    """The verdict after any number of attempts."""
+    result = case.result
+    findings = ranking.collect(case)
+    ranked = ranking.rank(case, findings) if result.reproduced else _healthy(result)
+    status = _status(result, ranked[0])
+    fix = _fix(case, ranked[0].cause, result.fix) if result.fix else None
+    others = [_fix(case, ranked[0].cause, other) for other in result.other_fixes]
+    others.sort(key=lambda other: (other.kind == "hides", other.kind == "avoids"))
+    return Verdict(
+        name=name,
+        complete=complete,
+        status=status,
+        status_text=_text(case, status, ranked),
+        ranking=ranked,
+        fix=fix,
+        other_fixes=others,
+        crash_rate=result.crash_rate,
+        failures=_failures(case, ranked, fix, others),
+        runs=len(case.observations),
+        steps=sum(outcome.steps or 0 for outcome in case.outcomes.values()),
+        wall_s=round(wall_s, 1),
+        ruled_out=ranking.ruled_out(findings, ranked) if result.reproduced else [],
+        never_tested=list(result.never_tested),
+        outcomes=dict(case.outcomes),
+    )
+
+
+def _status(result: Result, first: Ranked) -> Status:
+    """The search knows whether the contrast was shown; the cause must be known as well to call it diagnosed."""
+    if result.status == "diagnosed" and first.grade != "confirmed":
+        return "suspected"
+    if result.status == "suspected" and first.cause == "unknown":
+        return "inconclusive"
+    return result.status
+
+
+def _healthy(result: Result) -> list[Ranked]:
+    """No death: `healthy` after n clean runs has (n + 1) / (n + 2), from even odds against a crash rate that could be anything."""
+    clean = result.runs
+    probability = round((clean + 1) / (clean + 2), 4)
+    grade: Grade = "supported" if clean else "suspected"
+    text = f"Nothing died in {clean} runs." if clean else "Nothing has been run yet."
+    return [
+        Ranked(cause="healthy", probability=probability, grade=grade, summary=text),
+        Ranked(cause="unknown", probability=round(1 - probability, 4), grade="suspected", summary="A crash that is too rare to have been seen."),
+    ]
+
+
+def _fix(case: Case, cause: str, fix: Fix) -> Fix:
+    """The search's fix with what the evidence says about it: a change that is shown to remove the fault cures."""
+    if fix.kind == "hides":
+        return fix
+    kind = cures.kind(case, cause, fix.cell)
+    advice = f"{fix.advice} {cures.ADVICE[cause]}" if cause in cures.ADVICE else fix.advice
+    return dataclasses.replace(fix, kind=kind, advice=advice)
+
+
+def _failures(case: Case, ranked: list[Ranked], fix: Fix | None, others: list[Fix]) -> list[Failure]:
+    """One entry per signature, the main one first."""
+    counts = Counter(outcome.signature for outcome in case.outcomes.values() if outcome.signature)
+    ordered = sorted(counts, key=lambda signature: (signature != case.signature, -counts[signature]))
+    found = []
+    for number, signature in enumerate(ordered):
+        main = signature == case.signature
+        entries = ranked if main else _other_ranking(case, signature)
+        found.append(
+            Failure(
+                id=_letters(number),
+                signature=signature,
+                main=main,
+                ranking=entries,
+                attempts=_died_of(case, signature),
+                fix=fix if main else None,
+                other_fixes=others if main else [],
+                crash_rate=case.result.crash_rate if main else None,
+            )
+        )
+    return found
+
+
+def _other_ranking(case: Case, signature: str) -> list[Ranked]:
+    """Of a failure beside the main one: its own evidence, but no contrast, hence never confirmed and no culprit."""
+    unproven = dataclasses.replace(case.result, confirmed=False, culprit={}, interactions=[])
+    other = dataclasses.replace(case, signature=signature, result=unproven)
+    return ranking.rank(other, ranking.collect(other))
+
+
+def _died_of(case: Case, signature: str) -> list[str]:
+    return [attempt for attempt, outcome in case.outcomes.items() if outcome.signature == signature]
+
+
+def _letters(number: int) -> str:
+    """A, B, ..., Z, AA, AB, ..."""
+    text = ""
+    number += 1
+    while number:
+        number, rest = divmod(number - 1, 26)
+        text = chr(ord("A") + rest) + text
+    return text
+
+
+def _text(case: Case, status: Status, ranked: Sequence[Ranked]) -> str:
+    """One sentence: what is known, no more."""
+    result, first = case.result, ranked[0]
+    beside = f" Beside it, {len(result.other_signatures)} other kind(s) of failure were seen: {', '.join(result.other_signatures)}." if result.other_signatures else ""
+    if status == "diagnosed":
+        where = describe_cell({axis: "|".join(map(str, values)) for axis, values in first.culprit.items()}) or "every cell"
+        return f"Diagnosed: {first.cause}, where {where}.{beside}"
+    if status == "suspected":
+        reasons = "; ".join(result.reasons) or "the evidence for the cause is not direct enough"
+        return f"Suspected: {first.cause}; not confirmed, because {reasons}.{beside}"
+    if status in ("healthy", "not_reproduced"):
+        return result.text
+    if not result.reproduced:
+        return f"Inconclusive: {result.text}{beside}"
+    return f"Inconclusive: it died of {result.main_signature}, but the evidence does not say why.{beside}"
+

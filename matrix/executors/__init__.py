@@ -1,0 +1,1 @@
+"""Where attempts run.  Every executor runs the same supervisor, `matrix.runner.attempt.run`."""

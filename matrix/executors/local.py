@@ -1,0 +1,110 @@
+"""Attempts side by side on this machine: one supervising thread each, one guardian for all."""
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import shutil
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+
+from matrix.evidence import runtimes
+from matrix.records import Observation
+from matrix.runner import attempt, cgroup
+from matrix.runner.attempt import SHORT_TEMP, Job, Live
+from matrix.runner.guardian import recorded_pids
+from matrix.runner.launcher import Guardian
+from matrix.runner.tree import MARK, marked_processes
+
+
+class LocalPool:
+    """At most `jobs` attempts at a time.  Closing it ends what still runs."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+        self.running: dict[str, Live] = {}
+        self._guardian = Guardian()
+        self._stop = threading.Event()
+        self._done: queue.Queue[tuple[Job, Observation | BaseException]] = queue.Queue()
+        self._threads = ThreadPoolExecutor(jobs, thread_name_prefix="attempt")
+
+    @property
+    def free(self) -> int:
+        return self.jobs - len(self.running)
+
+    def submit(self, job: Job) -> None:
+        live = Live(attempt=job.attempt, started_monotonic=time.monotonic())
+        self.running[job.attempt.id] = live
+        self._threads.submit(self._run, job, live)
+
+    def _run(self, job: Job, live: Live) -> None:
+        try:
+            result: Observation | BaseException = attempt.run(job, self._guardian, stop=self._stop, live=live)
+        except BaseException as problem:  # handed to the caller's thread, which raises it
+            result = problem
+        self._done.put((job, result))
+
+    def wait(self, timeout_s: float | None = None) -> Observation | None:
+        """The next observation; None when none came in that time.  Raises what the supervisor raised."""
+        try:
+            job, result = self._done.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        del self.running[job.attempt.id]
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    def interrupt(self) -> None:
+        """End what runs; their observations say that they were interrupted."""
+        self._stop.set()
+
+    def close(self) -> None:
+        self.interrupt()
+        self._threads.shutdown(wait=True)
+        self._guardian.close()
+
+    def __enter__(self) -> LocalPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def automatic_jobs(cpus: int | None, memory_bytes: int | None) -> int:
+    """As many attempts as fit: `cpus` each (one when unset) and, where a limit is set, its memory."""
+    by_cpu = (os.cpu_count() or 1) // (cpus or 1)
+    by_memory = psutil.virtual_memory().available // memory_bytes if memory_bytes else by_cpu
+    return max(1, min(by_cpu, int(by_memory)))
+
+
+def clean_up_after_the_dead() -> None:
+    """End and remove what a tool left behind that was killed together with its guardian."""
+    pids: set[int] = set()
+    for home in cgroup.homes():
+        for folder in home.glob("mx-*"):
+            if _owner_is_dead(folder.name):
+                group = cgroup.Group(folder, "none")
+                pids |= group.pids()
+                group.kill()
+                group.remove()
+    for pid in marked_processes(f"{MARK}=mx-".encode()):
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            if _owner_is_dead(process.environ().get(MARK, "")):
+                process.kill()
+                pids.add(pid)
+    for folder in SHORT_TEMP.glob("mx-*"):
+        if _owner_is_dead(folder.name) and folder.stat().st_uid == os.getuid():
+            pids |= recorded_pids(str(folder))
+            shutil.rmtree(folder, ignore_errors=True)
+    runtimes.remove_registrations({pid for pid in pids if not psutil.pid_exists(pid)})
+
+
+def _owner_is_dead(token: str) -> bool:
+    """Whether the tool that made `mx-<pid>-...` is gone."""
+    parts = token.split("-")
+    return len(parts) >= 3 and parts[0] == "mx" and parts[1].isdigit() and not psutil.pid_exists(int(parts[1]))

@@ -1,0 +1,250 @@
+"""The loop of a matrix: ask, run, tell, judge, write; the only module that knows how search and diagnosis alternate.
+
+Everything is on disk before the next step starts: an attempt is complete when its observation is there, and the
+verdict is rewritten after every attempt.  So whatever kills the tool, `--resume` adopts what is complete.
+"""
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Protocol
+
+from matrix import records
+from matrix.diagnosis import judge
+from matrix.diagnosis.case import Case
+from matrix.diagnosis.cures import advise
+from matrix.diagnosis.verdict import build
+from matrix.executors.local import LocalPool
+from matrix.records import Attempt, Cell, Observation, Outcome, Trial, Verdict
+from matrix.runner.attempt import Job, Live
+from matrix.runner.patience import Limits
+from matrix.search import Search
+from matrix.spec import Spec
+from matrix.spec.fingerprint import fingerprint
+
+GAPS = 10  # idle and stall are never shorter than this many times the longest gap of a surviving run
+CORES_WANTED = 5  # deaths with a core; after that they teach nothing new
+TICK_S = 0.25
+
+
+class View(Protocol):
+    """Who watches: plain lines, or a live table."""
+
+    def started(self, attempt: Attempt) -> None: ...
+    def finished(self, attempt: str, trial: Trial, outcome: Outcome, learnt: str) -> None: ...
+    def refresh(self, running: dict[str, Live]) -> None: ...
+
+
+class Planner:
+    """One run of one specification in one run folder."""
+
+    def __init__(self, spec: Spec, folder: Path, pool: LocalPool, view: View) -> None:
+        self.spec = spec
+        self.folder = folder
+        self.pool = pool
+        self.view = view
+        self.search = Search(spec, seed=spec.search.seed)
+        self.program = fingerprint(command(spec.run.command), working_folder(spec))
+        self.observations: list[Observation] = []
+        self.outcomes: dict[str, Outcome] = {}
+        self.environments: dict[str, dict[str, str]] = {}
+        self._trials: dict[str, Trial] = {}
+        self._started = time.monotonic()
+        self._cores = 0
+        self._longest_gap = 0.0
+        self._adoptable: dict[str, list[str]] = defaultdict(list)  # key -> complete attempts that no trial has taken yet
+        self._next_number = self._adopt_folder() + 1
+
+    def run(self) -> Verdict:
+        """Until the search has no more questions or a budget is spent.  Raises RunnerError, KeyboardInterrupt."""
+        self._write(complete=False)
+        while True:
+            self._fill()
+            if not self.pool.running:
+                break
+            observation = self.pool.wait(TICK_S)
+            if observation is not None:
+                self._take(observation)
+            self.view.refresh(self.pool.running)
+        return self._write(complete=True)
+
+    def stop(self) -> Verdict:
+        """End what runs, keep what is complete."""
+        self.pool.interrupt()
+        while self.pool.running:
+            observation = self.pool.wait()
+            if observation is not None:
+                self._take(observation)
+        return self._write(complete=False)
+
+    # -------------------------------------------------------------- asking
+    def _fill(self) -> None:
+        if self._out_of_time():
+            self.search.stop("max_wall is used up")
+        while self.pool.free:
+            trial = self.search.ask()
+            if trial is None:
+                return
+            reason = self._unavailable(trial)
+            attempt = self._attempt(trial)
+            if reason:
+                self.search.tell(trial, Outcome(kind="unavailable", reason=reason))
+            elif self._adoptable[attempt.key]:
+                adopted = self._adoptable[attempt.key].pop(0)
+                self._trials[adopted] = trial
+                self._tell(adopted)
+            else:
+                self._submit(attempt)
+
+    def _submit(self, attempt: Attempt) -> None:
+        self._trials[attempt.id] = attempt.trial
+        self.environments[attempt.id] = attempt.env
+        self._next_number += 1
+        self.view.started(attempt)
+        self.pool.submit(self._job(attempt))
+
+    def _unavailable(self, trial: Trial) -> str | None:
+        return next((why for axis, value in trial.cell.items() if (why := self.spec.unavailable(axis, value))), None)
+
+    def _out_of_time(self) -> bool:
+        limit = self.spec.search.max_wall_s
+        return limit is not None and time.monotonic() - self._started > limit
+
+    # -------------------------------------------------------------- one attempt
+    def _attempt(self, trial: Trial) -> Attempt:
+        spec = self.spec
+        name = f"{self._next_number:04d}-{cell_hash(trial.cell)}"
+        holders = {"attempt_dir": str(self.folder / "attempts" / name), "attempt": str(self._next_number), "port": str(_free_port()), "gpu": ""}
+        cpus = self._cpus()
+        holders["cpu_list"] = ",".join(map(str, cpus if cpus is not None else sorted(os.sched_getaffinity(0))))
+        launch = spec.launch(trial.cell, max_steps=trial.max_steps, placeholders=holders)
+        constant = spec.launch(trial.cell, max_steps=trial.max_steps, placeholders={name: f"<{name}>" for name in holders})
+        identity = [constant.argv, constant.env, str(working_folder(spec)), trial.cell, trial.max_steps, trial.probes, self.program]
+        return Attempt(
+            id=name,
+            trial=trial,
+            argv=command(launch.argv),
+            env=launch.env,
+            cwd=str(working_folder(spec)),
+            key=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24],
+            program=self.program,
+            memory_limit_bytes=spec.limits.memory_bytes,
+            cpus=cpus,
+        )
+
+    def _cpus(self) -> list[int] | None:
+        """CPUs of the next free place when the specification limits them, so that attempts side by side do not share any."""
+        share = self.spec.limits.cpus
+        if not share:
+            return None
+        every = sorted(os.sched_getaffinity(0))
+        taken = {cpu for live in self.pool.running.values() for cpu in live.attempt.cpus or ()}
+        return ([cpu for cpu in every if cpu not in taken] + every)[: int(share)]
+
+    def _job(self, attempt: Attempt) -> Job:
+        spec, limits = self.spec, self.spec.limits
+        patience = Limits(
+            wall_s=limits.wall_s,
+            startup_s=limits.startup_s,
+            idle_s=_at_least(limits.idle_s, GAPS * self._longest_gap),
+            stall_s=_at_least(limits.stall_s, GAPS * self._longest_gap),
+        )
+        return Job(
+            attempt=attempt,
+            folder=self.folder / "attempts" / attempt.id,
+            limits=patience,
+            progress=spec.run.progress,
+            finished=spec.run.finished,
+            stop_after_step=attempt.trial.max_steps if spec.run.length is None else None,
+            writes=tuple(working_folder(spec) / path for path in spec.run.writes),
+            pty=spec.run.pty,
+            unbuffered=spec.run.unbuffered,
+            core=self._cores < CORES_WANTED,
+        )
+
+    # -------------------------------------------------------------- telling
+    def _take(self, observation: Observation) -> None:
+        self._remember(observation)
+        self._tell(observation.attempt)
+
+    def _remember(self, observation: Observation) -> None:
+        self.observations.append(observation)
+        outcome = self.outcomes[observation.attempt] = judge.outcome(observation)
+        self._cores += any(library.seen == "core" for library in observation.libraries)
+        if outcome.kind == "survived":
+            self._longest_gap = max(self._longest_gap, observation.progress.longest_gap_s or 0.0)
+
+    def _tell(self, attempt: str) -> None:
+        trial = self._trials[attempt]
+        self.search.tell(trial, self.outcomes[attempt])
+        advise(self.search, self._case())
+        self._write(complete=False)
+        self.view.finished(attempt, trial, self.outcomes[attempt], self.search.leading())
+
+    def _write(self, *, complete: bool) -> Verdict:
+        verdict = build(self._case(), name=self.spec.name, complete=complete, wall_s=time.monotonic() - self._started)
+        records.write(self.folder / "verdict.json", verdict)
+        return verdict
+
+    def _case(self) -> Case:
+        result = self.search.result()
+        return Case(
+            known_bad=self.spec.known_bad,
+            observations=self.observations,
+            outcomes=self.outcomes,
+            environments=self.environments,
+            result=result,
+            signature=result.main_signature,
+        )
+
+    # -------------------------------------------------------------- resuming
+    def _adopt_folder(self) -> int:
+        """Read what is complete and remove what is not; the highest attempt number that was used."""
+        highest = 0
+        for folder in sorted((self.folder / "attempts").glob("[0-9]*-*")):
+            highest = max(highest, int(folder.name.split("-")[0]))
+            try:
+                attempt = records.read(Attempt, folder / "attempt.json")
+                observation = records.read(Observation, folder / "observation.json")
+            except (OSError, ValueError):
+                shutil.rmtree(folder)
+                continue
+            if observation.exit.ended_by == "interrupt":
+                shutil.rmtree(folder)
+                continue
+            self.environments[attempt.id] = attempt.env
+            if attempt.program == self.program:
+                self._remember(observation)
+                self._adoptable[observation.key].append(attempt.id)
+        return highest
+
+
+def command(argv: list[str]) -> list[str]:
+    """A bare `python` is the interpreter that runs the tool, as in tox and nox: the one that has the program's packages."""
+    return [sys.executable, *argv[1:]] if argv[0] in ("python", "python3") else list(argv)
+
+
+def working_folder(spec: Spec) -> Path:
+    return (spec.base_dir / spec.run.cwd).resolve()
+
+
+def cell_hash(cell: Cell) -> str:
+    return hashlib.sha256(json.dumps(cell, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _at_least(limit: float | None, least: float) -> float | None:
+    return None if limit is None else max(limit, least)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,313 @@
+"""One attempt, from launch to observation: the supervisor that every executor runs.
+
+One thread, one event loop: it drains the child's output, takes memory samples, looks at the processes twice a
+second, and ends the child when its patience is over.  A dead child is data; only `RunnerError` is raised.
+"""
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import secrets
+import selectors
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from matrix import records
+from matrix.evidence import cores
+from matrix.evidence.kernel import KernelLog
+from matrix.evidence.processes import autopsy
+from matrix.evidence.progress import ProgressParser
+from matrix.records import Attempt, EndedBy, Observation, ProcessSeen
+from matrix.runner import cgroup
+from matrix.runner.launcher import Child, Guardian, Launch
+from matrix.runner.observe import Raw, observe
+from matrix.runner.output import CappedFile
+from matrix.runner.patience import Limits, Patience
+from matrix.runner.sampler import Sampler
+from matrix.runner.tree import MARK, Tree
+
+SAMPLE_S = 0.05
+LOOK_S = 0.5
+READ_BYTES = 1 << 20
+CORE_BYTES = 4 << 20  # enough for the notes, which the kernel writes first
+AUTOPSY_WINDOW_S = 1.0
+SHORT_TEMP = Path("/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir())  # long paths are too long for multiprocessing's sockets
+HOOK = Path(__file__).with_name("hook")
+ROOT = Path(__file__).resolve().parents[2]  # the folder that holds our packages
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """Everything the supervisor needs to run one attempt."""
+
+    attempt: Attempt
+    folder: Path
+    limits: Limits
+    progress: str | None = None  # pattern of a step; None: the common forms
+    finished: str | None = None  # pattern of the line that says that it has finished
+    stop_after_step: int | None = None  # None: to its natural end
+    writes: tuple[Path, ...] = ()  # each is replaced by a fresh copy, in a mount namespace of the child
+    rlimits: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    pty: bool = False
+    unbuffered: bool = True
+    hook: bool = True
+    core: bool = True
+
+
+@dataclasses.dataclass(kw_only=True)
+class Live:
+    """What the live view may show of a running attempt; written by the supervisor only."""
+
+    attempt: Attempt
+    started_monotonic: float
+    step: int | None = None
+    total: int | None = None
+    rss_bytes: int | None = None
+    last_line: str = ""
+
+
+def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | None = None) -> Observation:
+    """Run one attempt to its end and write its observation.  Raises RunnerError when the surroundings fail."""
+    job.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    records.write(job.folder / "attempt.json", job.attempt)
+    token = f"mx-{os.getpid()}-{secrets.token_hex(4)}"
+    temp = SHORT_TEMP / token
+    temp.mkdir(mode=0o700)
+    group = cgroup.create(token, job.attempt.memory_limit_bytes)
+    supervisor = Supervisor(job, token, temp, group)
+    try:
+        raw = supervisor.run(guardian, stop, live or Live(attempt=job.attempt, started_monotonic=time.monotonic()))
+        observation = observe(job.attempt, job.folder, raw)
+        records.write(job.folder / "observation.json", observation)
+        return observation
+    finally:
+        if group:
+            group.kill()
+            group.remove()
+        shutil.rmtree(temp, ignore_errors=True)
+        guardian.release(token)
+
+
+class Supervisor:
+    def __init__(self, job: Job, token: str, temp: Path, group: cgroup.Group | None) -> None:
+        self.job = job
+        self.token = token
+        self.temp = temp
+        self.group = group
+        self.parser = ProgressParser(job.progress, job.finished)
+        self.patience = Patience(job.limits, expects_steps=job.progress is not None)
+        self.core = cores.plan(Path(job.attempt.cwd)) if job.core else cores.CorePlan(folder=job.folder, why_not="not asked for")
+        self.ended_by: EndedBy = "itself"
+        self.processes: list[ProcessSeen] = []
+        self.maps: dict[int, str] = {}
+        self._maps_size: dict[int, int] = {}
+        self._finished_seen = False
+
+    # -------------------------------------------------------------- the loop
+    def run(self, guardian: Guardian, stop: threading.Event, live: Live) -> Raw:
+        kernel = KernelLog()
+        sinks = {"stdout": CappedFile(self.job.folder / "stdout.log"), "stderr": CappedFile(self.job.folder / "stderr.log")}
+        readers, writers = _pipes(self.job.pty)
+        self.started_unix, self.started = time.time(), time.monotonic()
+        child = guardian.start(self._launch(), writers[0], writers[1])
+        for descriptor in set(writers):
+            os.close(descriptor)
+        sampler = Sampler(self.job.folder / "memory.csv", lambda pid: "main" if pid == child.pid else "other")
+        try:
+            self._follow(child, readers, sinks, sampler, stop, live)
+            leftovers = self.tree.kill() if child.pid else 0
+            wall_s = self._now()
+            self._drain(readers, sinks)
+            return self._raw(child, kernel, sampler, sinks, wall_s, leftovers)
+        finally:
+            for sink in sinks.values():
+                sink.close()
+            sampler.close()
+            child.close()
+            for descriptor in readers:
+                os.close(descriptor)
+
+    def _follow(self, child: Child, readers: dict[int, str], sinks: dict[str, CappedFile], sampler: Sampler, stop: threading.Event, live: Live) -> None:
+        """Until the main process has ended."""
+        self.tree = Tree(self.token, 0, self.group)
+        next_sample, next_look = 0.0, 0.0
+        with selectors.DefaultSelector() as selector:
+            selector.register(child.status_fd, selectors.EVENT_READ)
+            for descriptor in readers:
+                os.set_blocking(descriptor, False)
+                selector.register(descriptor, selectors.EVENT_READ)
+            while not child.over:
+                for key, _ in selector.select(max(0.0, next_sample - self._now())):
+                    if key.fd == child.status_fd:
+                        child.read_status()
+                        self._note_start(child)
+                    elif not self._read(key.fd, readers[key.fd], sinks):
+                        selector.unregister(key.fd)
+                now = self._now()
+                if now >= next_look and child.pid:
+                    self._look(now, sampler, live)
+                    next_look = now + LOOK_S
+                if now >= next_sample:
+                    sampler.sample(now, self.parser.last_step)
+                    next_sample = now + SAMPLE_S
+                    self._judge(now, stop, sampler)
+
+    def _note_start(self, child: Child) -> None:
+        if child.pid and not self.tree.main:
+            self.tree = Tree(self.token, child.pid, self.group)
+
+    def _read(self, descriptor: int, name: str, sinks: dict[str, CappedFile]) -> bool:
+        """Take what is there; False at end-of-file."""
+        try:
+            data = os.read(descriptor, READ_BYTES)
+        except BlockingIOError:
+            return True
+        except OSError:  # a terminal whose other side is closed
+            return False
+        if not data:
+            return False
+        now, before = self._now(), self.parser.last_step
+        sinks[name].write(data)
+        self.parser.feed(name, data, now)
+        self.patience.saw_output(now)
+        if self.parser.last_step != before or (self.parser.finished and not self._finished_seen):
+            self._finished_seen = self.parser.finished
+            self.patience.saw_progress(now)
+        return True
+
+    def _drain(self, readers: dict[int, str], sinks: dict[str, CappedFile]) -> None:
+        """What is still in the pipes; nobody is left to write more, so an empty pipe is the end."""
+        for descriptor, name in readers.items():
+            while True:
+                try:
+                    data = os.read(descriptor, READ_BYTES)
+                except OSError:
+                    break
+                if not data:
+                    break
+                sinks[name].write(data)
+                self.parser.feed(name, data, self._now())
+
+    def _look(self, now: float, sampler: Sampler, live: Live) -> None:
+        """Twice a second: which processes there are, whether they do anything, what they have mapped."""
+        pids = self.tree.pids()
+        sampler.follow(pids)
+        activity = self.tree.activity(pids)
+        self.patience.saw_activity(now, LOOK_S, activity.cpu_s, activity.on_disk)
+        for pid in sorted(pids)[:16]:
+            self._keep_maps(pid)
+        live.step, live.total = self.parser.last_step, self.parser.total_steps
+        live.rss_bytes, live.last_line = sampler.last_total, self.parser.last_line
+
+    def _keep_maps(self, pid: int) -> None:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            size = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+            if size and size != self._maps_size.get(pid):
+                self.maps[pid] = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+                self._maps_size[pid] = size
+
+    # -------------------------------------------------------------- ending it
+    def _judge(self, now: float, stop: threading.Event, sampler: Sampler) -> None:
+        if self.ended_by != "itself" or not self.tree.main:
+            return
+        limit = self.job.attempt.memory_limit_bytes
+        step = self.parser.last_step
+        if stop.is_set():
+            self._end("interrupt")
+        elif self.job.stop_after_step is not None and step is not None and step >= self.job.stop_after_step:
+            self._end("length")
+        elif limit and self.group is None and (sampler.last_total or 0) > limit:
+            self._end("memory_watchdog")
+        elif overdue := self.patience.overdue(now):
+            self._end(overdue)
+
+    def _end(self, why: EndedBy) -> None:
+        if why in ("startup", "idle", "stall", "wall"):
+            for pid in self.tree.pids():
+                self._keep_maps(pid)
+            self.processes = autopsy(self.tree.pids(), AUTOPSY_WINDOW_S)
+        self.ended_by = why
+        self.tree.kill()
+
+    # -------------------------------------------------------------- what goes in, what comes out
+    def _launch(self) -> Launch:
+        job = self.job
+        cap = (CORE_BYTES, -1) if not self.core.why_not else (0, -1)
+        return Launch(
+            token=self.token,
+            argv=job.attempt.argv,
+            env=child_environment(job, self.token, self.temp),
+            cwd=job.attempt.cwd,
+            temp=str(self.temp),
+            cgroups=[str(self.group.path)] if self.group else [],
+            rlimits={"RLIMIT_CORE": cap, **job.rlimits},
+            cpus=job.attempt.cpus,
+            mounts=[(str(_fresh_copy(path, self.temp / f"copy{n}")), str(path)) for n, path in enumerate(job.writes)],
+            pty=job.pty,
+        )
+
+    def _raw(self, child: Child, kernel: KernelLog, sampler: Sampler, sinks: dict[str, CappedFile], wall_s: float, leftovers: int) -> Raw:
+        return Raw(
+            child=child,
+            ended_by=self.ended_by,
+            started_unix_s=self.started_unix,
+            wall_s=wall_s,
+            pids=frozenset(self.tree.ever - {0}),
+            leftovers=leftovers,
+            progress=self.parser.record(),
+            sampler=sampler,
+            group=self.group,
+            core=self.core,
+            kernel=kernel,
+            maps=self.maps,
+            processes=self.processes,
+            dropped_bytes=sum(sink.dropped_bytes for sink in sinks.values()),
+            hook=self.job.hook,
+        )
+
+    def _now(self) -> float:
+        return time.monotonic() - self.started
+
+
+def child_environment(job: Job, token: str, temp: Path) -> dict[str, str]:
+    """The inherited environment with the specification's changes, ours around it; our own root never gets in by PYTHONPATH."""
+    inherited = dict(os.environ)
+    own = [entry for entry in inherited.pop("PYTHONPATH", "").split(os.pathsep) if entry and Path(entry).resolve() != ROOT]
+    if own:
+        inherited["PYTHONPATH"] = os.pathsep.join(own)
+    env = {**inherited, "TMPDIR": str(temp), **job.attempt.env, MARK: token}
+    if job.unbuffered:
+        env.setdefault("PYTHONUNBUFFERED", "1")
+    if job.hook:
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HOOK), env.get("PYTHONPATH")]))
+        env["MATRIX_HOOK_DIR"] = str(job.folder.resolve())
+    return env
+
+
+def _pipes(pty: bool) -> tuple[dict[int, str], tuple[int, int]]:
+    """Our reading ends by name, and the child's two writing ends."""
+    if pty:
+        ours, theirs = os.openpty()
+        return {ours: "stdout"}, (theirs, theirs)
+    out_read, out_write = os.pipe()
+    err_read, err_write = os.pipe()
+    if sys.platform == "linux":
+        import fcntl
+
+        for descriptor in (out_read, err_read):
+            with contextlib.suppress(OSError):  # the user's pipe quota may be spent; then the usual 64 KiB do
+                fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, READ_BYTES)
+    return {out_read: "stdout", err_read: "stderr"}, (out_write, err_write)
+
+
+def _fresh_copy(path: Path, target: Path) -> Path:
+    if path.is_dir():
+        shutil.copytree(path, target, symlinks=True)
+    else:
+        shutil.copy2(path, target)
+    return target

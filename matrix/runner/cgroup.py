@@ -1,0 +1,147 @@
+"""A memory cgroup of its own for each attempt: v2, then v1, then none (the sampler becomes a watchdog).
+
+A group does three things: it makes a memory limit that the kernel itself enforces (with a counter that proves an OOM
+kill), it lists every process of the attempt however it daemonised, and it knows the exact peak.
+"""
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Literal
+
+from matrix.runner.guardian import group_pids, remove_group
+
+ROOT = Path("/sys/fs/cgroup")
+Isolation = Literal["cgroup-v2", "cgroup-v1", "watchdog", "none"]
+
+
+class Group:
+    """One cgroup folder.  Every reading is None when the file is missing."""
+
+    def __init__(self, path: Path, isolation: Isolation) -> None:
+        self.path = path
+        self.isolation = isolation
+        self._v2 = isolation == "cgroup-v2"
+
+    def pids(self) -> set[int]:
+        return group_pids([str(self.path)])
+
+    def peak_bytes(self) -> int | None:
+        return _number(self.path / ("memory.peak" if self._v2 else "memory.max_usage_in_bytes"))
+
+    def oom_kills(self) -> int | None:
+        """Kernel OOM kills here and in every group nested below: on v1 a parent's counter does not show a nested group's."""
+        name = "memory.events.local" if self._v2 else "memory.oom_control"
+        counts = [_field(Path(folder, name), "oom_kill") for folder, _, _ in os.walk(self.path)]
+        known = [count for count in counts if count is not None]
+        return sum(known) if known else None
+
+    def kill(self, *, patience_s: float = 10) -> int:
+        """SIGKILL everything in it until it is empty; the number of processes that were ended."""
+        killed: set[int] = set()
+        deadline = time.monotonic() + patience_s
+        while (pids := self.pids()) and time.monotonic() < deadline:
+            for pid in pids:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            killed |= pids
+            time.sleep(0.002)
+        return len(killed)
+
+    def remove(self) -> None:
+        remove_group(str(self.path))
+
+
+def create(token: str, memory_limit_bytes: int | None) -> Group | None:
+    """A new group, or None where none can be made; `why_not()` tells the reason."""
+    home, _ = _home()
+    if home is None:
+        return None
+    group = Group(home.path / token, home.isolation)
+    try:
+        group.path.mkdir()
+        if memory_limit_bytes:
+            name = "memory.max" if home.isolation == "cgroup-v2" else "memory.limit_in_bytes"
+            (group.path / name).write_text(str(memory_limit_bytes))
+            with contextlib.suppress(OSError):  # no swap accounting, or no swap: then there is nothing to forbid
+                swap, value = ("memory.swap.max", "0") if home.isolation == "cgroup-v2" else ("memory.memsw.limit_in_bytes", str(memory_limit_bytes))
+                (group.path / swap).write_text(value)
+    except OSError:
+        group.remove()
+        return None
+    return group
+
+
+def why_not() -> str:
+    """Why no memory cgroup can be made here; empty when one can."""
+    return _home()[1]
+
+
+def homes() -> list[Path]:
+    """Folders that may hold groups of ours, for the clean-up of what a killed tool left behind."""
+    return [path for path in (_own_v2(), _own_v1()) if path is not None and path.is_dir()]
+
+
+@functools.cache
+def _home() -> tuple[Group | None, str]:
+    reasons = []
+    for isolation, path, probe in (("cgroup-v2", _own_v2(), "memory.max"), ("cgroup-v1", _own_v1(), "memory.limit_in_bytes")):
+        if path is None or not path.is_dir():
+            reasons.append(f"{isolation}: no memory controller here")
+            continue
+        trial = path / f"mx-probe-{os.getpid()}"
+        try:
+            if isolation == "cgroup-v2":
+                (path / "cgroup.subtree_control").write_text("+memory")
+            trial.mkdir()
+            if not (trial / probe).exists():
+                reasons.append(f"{isolation}: {path} does not delegate the memory controller")
+                continue
+            return Group(path, isolation), ""  # type: ignore[arg-type]
+        except OSError as problem:
+            reasons.append(f"{isolation}: {path}: {problem.strerror}")
+        finally:
+            with contextlib.suppress(OSError):
+                trial.rmdir()
+    return None, "; ".join(reasons)
+
+
+def _own(prefix: str) -> str | None:
+    """Path of this process in the hierarchy of /proc/self/cgroup whose line starts with (or, for v1, names) `prefix`."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            number, controllers, path = line.split(":", 2)
+            if (prefix == "" and number == "0" and not controllers) or (prefix and prefix in controllers.split(",")):
+                return path
+    return None
+
+
+def _own_v2() -> Path | None:
+    own = _own("")
+    if own is None or not (ROOT / "cgroup.controllers").exists():
+        return None
+    return ROOT / own.lstrip("/")
+
+
+def _own_v1() -> Path | None:
+    own = _own("memory")
+    return None if own is None else ROOT / "memory" / own.lstrip("/")
+
+
+def _number(path: Path) -> int | None:
+    with contextlib.suppress(OSError, ValueError):
+        return int(path.read_text())
+    return None
+
+
+def _field(path: Path, name: str) -> int | None:
+    with contextlib.suppress(OSError, ValueError):
+        for line in path.read_text().splitlines():
+            key, _, value = line.partition(" ")
+            if key == name:
+                return int(value)
+    return None

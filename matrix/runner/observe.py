@@ -1,0 +1,149 @@
+"""From what the supervisor saw to the record of facts: calls every collector, judges nothing."""
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from pathlib import Path
+
+from matrix.evidence import cores, exit, log, runtimes
+from matrix.evidence.environment import HookFacts, read_hook
+from matrix.evidence.kernel import KernelLog
+from matrix.records import Attempt, EndedBy, Exit, Library, Memory, NotCollected, Observation, ProcessSeen, Progress
+from matrix.runner import cgroup
+from matrix.runner.launcher import Child
+from matrix.runner.sampler import Sampler
+
+TAIL_LINES = 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Raw:
+    """What the supervisor holds when the child is gone."""
+
+    child: Child
+    ended_by: EndedBy
+    started_unix_s: float
+    wall_s: float
+    pids: frozenset[int]
+    leftovers: int
+    progress: Progress
+    sampler: Sampler
+    group: cgroup.Group | None
+    core: cores.CorePlan
+    kernel: KernelLog
+    maps: dict[int, str]
+    processes: list[ProcessSeen]
+    dropped_bytes: int
+    hook: bool
+
+
+def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
+    """The facts about one attempt, from its folder and from what the supervisor saw."""
+    missing: list[NotCollected] = []
+    ending = _exit(raw)
+    libraries = _libraries(folder, raw, ending, missing)
+    registrations = runtimes.registrations(set(raw.pids))
+    runtimes.remove_registrations(set(raw.pids))
+    kernel_lines, unreadable = raw.kernel.lines_for(set(raw.pids))
+    hook = _hook(folder, raw, missing)
+    stderr = log.text(folder / "stderr.log")
+    if unreadable:
+        missing.append(unreadable)
+    if raw.group is None:
+        missing.append(NotCollected(what="memory cgroup", why=cgroup.why_not() or "it could not be made"))
+    return Observation(
+        attempt=attempt.id,
+        key=attempt.key,
+        trial=attempt.trial,
+        exit=ending,
+        wall_s=raw.wall_s,
+        started_unix_s=raw.started_unix_s,
+        progress=raw.progress,
+        memory=_memory(attempt, raw),
+        processes=raw.processes,
+        libraries=libraries,
+        omp_registrations=registrations,
+        env_changes=hook.env_changes,
+        forks=hook.forks,
+        exit_calls=hook.exit_calls,
+        python_error=log.python_error(stderr),
+        crash_stack=_crash_stack(folder, raw),
+        kernel_lines=kernel_lines,
+        output_tail=log.tail(folder / "stdout.log", TAIL_LINES) + log.tail(folder / "stderr.log", TAIL_LINES),
+        dropped_output_bytes=raw.dropped_bytes,
+        survivors_ended=raw.leftovers,
+        not_collected=missing,
+    )
+
+
+def _exit(raw: Raw) -> Exit:
+    if raw.child.ended is None:
+        return Exit(returncode=None, start_error=raw.child.start_error, ended_by=raw.ended_by)
+    return dataclasses.replace(exit.decode(raw.child.ended.status), ended_by=raw.ended_by)
+
+
+def _memory(attempt: Attempt, raw: Raw) -> Memory:
+    sampler, group = raw.sampler, raw.group
+    return Memory(
+        isolation=group.isolation if group else ("watchdog" if attempt.memory_limit_bytes else "none"),
+        limit_bytes=attempt.memory_limit_bytes,
+        peak_tree_rss_bytes=sampler.peak_total,
+        peak_main_rss_bytes=raw.child.ended.maxrss_bytes if raw.child.ended else None,
+        peak_group_bytes=group.peak_bytes() if group else None,
+        last_tree_rss_bytes=sampler.last_total,
+        first_tree_rss_bytes=sampler.first_step_total,
+        samples=sampler.samples,
+        oom_kills=group.oom_kills() if group else None,
+        system_available_bytes=sampler.system_available,
+    )
+
+
+def _libraries(folder: Path, raw: Raw, ending: Exit, missing: list[NotCollected]) -> list[Library]:
+    """The census at the last moment that could be seen, for each process: at death, at a normal exit, or sampled."""
+    texts = {pid: (text, "sampled") for pid, text in raw.maps.items()}
+    for path in folder.glob("maps.*.txt"):
+        with contextlib.suppress(ValueError, OSError):
+            texts[int(path.name.split(".")[1])] = (path.read_text(errors="replace"), "exit")
+    core = _core(folder, raw, ending, missing)
+    if core:
+        texts[core[0]] = (core[1], "core")
+    parts = [f"# pid {pid} seen: {seen}\n{text}" for pid, (text, seen) in sorted(texts.items())]
+    (folder / "maps.txt").write_text("\n".join(parts))
+    for path in folder.glob("maps.*.txt"):
+        path.unlink()
+    return [library for pid, (text, seen) in sorted(texts.items()) for library in runtimes.census(text, pid=pid, seen=seen)]
+
+
+def _core(folder: Path, raw: Raw, ending: Exit, missing: list[NotCollected]) -> tuple[int, str] | None:
+    """Pid and maps from the core of the main process; the file itself is removed."""
+    if not (ending.core_dumped or ending.signal) or ending.ended_by != "itself" or raw.child.pid is None:
+        return None
+    if raw.core.why_not:
+        missing.append(NotCollected(what="core", why=raw.core.why_not))
+        return None
+    path = cores.take(raw.core, raw.child.pid, folder / "core")
+    if path is None:
+        if ending.core_dumped:
+            missing.append(NotCollected(what="core", why=f"none of this process was found in {raw.core.folder}"))
+        return None
+    try:
+        return runtimes.core_file_maps(path)
+    finally:
+        path.unlink()
+
+
+def _hook(folder: Path, raw: Raw, missing: list[NotCollected]) -> HookFacts:
+    path = folder / "hook.jsonl"
+    if not path.exists() and raw.hook:
+        missing.append(NotCollected(what="hook", why="no Python process of this attempt loaded it (not Python, or python -I, -S or -E)"))
+    return read_hook(path, raw.started_unix_s)
+
+
+def _crash_stack(folder: Path, raw: Raw) -> list[str]:
+    """faulthandler's stack of the main process; all of them are joined in stacks.txt."""
+    texts = {path: log.text(path) for path in sorted(folder.glob("stacks.*.txt"))}
+    (folder / "stacks.txt").write_text("\n".join(f"# {path.name}\n{text}" for path, text in texts.items() if text))
+    for path in texts:
+        path.unlink()
+    main = folder / f"stacks.{raw.child.pid}.txt"
+    return log.crash_stack(texts.get(main, ""))

@@ -1,0 +1,43 @@
+"""A child's output in a file of bounded size: the head and the tail are kept, what is dropped between them is counted."""
+from __future__ import annotations
+
+import collections
+from pathlib import Path
+
+
+class CappedFile:
+    """Write any number of bytes; at most about `cap_bytes` reach the disk.
+
+    The head is written at once, the tail is held in memory until `close`.
+    """
+
+    def __init__(self, path: Path, cap_bytes: int = 16 << 20) -> None:
+        self.dropped_bytes = 0
+        self._file = path.open("wb", buffering=0)
+        self._head_left = cap_bytes // 2
+        self._tail_cap = cap_bytes - cap_bytes // 2
+        self._tail: collections.deque[bytes] = collections.deque()
+        self._tail_size = 0
+
+    def write(self, data: bytes) -> None:
+        if self._head_left:
+            head, data = data[: self._head_left], data[self._head_left :]
+            self._file.write(head)
+            self._head_left -= len(head)
+        if not data:
+            return
+        self._tail.append(data)
+        self._tail_size += len(data)
+        while self._tail_size - len(self._tail[0]) >= self._tail_cap:
+            gone = self._tail.popleft()
+            self._tail_size -= len(gone)
+            self.dropped_bytes += len(gone)
+
+    def close(self) -> None:
+        tail = b"".join(self._tail)
+        excess = max(0, len(tail) - self._tail_cap)
+        self.dropped_bytes += excess
+        if self.dropped_bytes:
+            self._file.write(f"\n[... {self.dropped_bytes} bytes of output dropped here ...]\n".encode())
+        self._file.write(tail[excess:])
+        self._file.close()

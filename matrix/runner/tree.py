@@ -1,0 +1,96 @@
+"""The processes of one attempt: who they are, whether they do anything, and how to end them."""
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+
+from matrix.runner.cgroup import Group
+from matrix.runner.guardian import descendants
+
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+MARK = "MATRIX_ATTEMPT"  # in every child's environment; finds daemonised processes where there are no cgroups
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Activity:
+    """What the processes did since the last look."""
+
+    cpu_s: float  # used by all of them in that time
+    on_disk: bool  # some process waits for a disk (state D)
+
+
+class Tree:
+    """Processes of one attempt by its cgroup, or by ancestry and the mark in their environment where there is none."""
+
+    def __init__(self, token: str, main: int, group: Group | None) -> None:
+        self._mark = f"{MARK}={token}".encode()
+        self.main = main
+        self.group = group
+        self.ever: set[int] = {main}
+        self._cpu: dict[int, float] = {}
+
+    def pids(self) -> set[int]:
+        """Living processes (zombies among them while nobody has read their status)."""
+        found = self.group.pids() if self.group else self._marked()
+        self.ever |= found
+        return found
+
+    def _marked(self) -> set[int]:
+        found = descendants(self.main) | ({self.main} if psutil.pid_exists(self.main) else set())
+        return found | marked_processes(self._mark)
+
+    def activity(self, pids: set[int]) -> Activity:
+        used, on_disk = 0.0, False
+        for pid in pids:
+            state, cpu = state_and_cpu(pid)
+            used += max(0.0, cpu - self._cpu.get(pid, 0.0))
+            self._cpu[pid] = cpu
+            on_disk |= state == "D"
+        return Activity(cpu_s=used, on_disk=on_disk)
+
+    def kill(self, *, patience_s: float = 10) -> int:
+        """SIGKILL all of it until nothing is left; the number of processes that were ended."""
+        if self.group:
+            return self.group.kill(patience_s=patience_s)
+        killed: set[int] = set()
+        deadline = time.monotonic() + patience_s
+        while (alive := {pid for pid in self._marked() if not _is_zombie(pid)}) and time.monotonic() < deadline:
+            for pid in alive:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            killed |= alive
+            time.sleep(0.005)
+        return len(killed)
+
+
+def marked_processes(mark: bytes) -> set[int]:
+    """Living processes whose environment at exec holds `mark` (NAME=value, or the beginning of it)."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if any(word.startswith(mark) for word in (entry / "environ").read_bytes().split(b"\0")):
+                found.add(int(entry.name))
+    return found
+
+
+def state_and_cpu(pid: int) -> tuple[str, float]:
+    """State letter and CPU seconds used; ("", 0) when it is gone."""
+    with contextlib.suppress(OSError, ValueError):
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return fields[0], (int(fields[11]) + int(fields[12])) * TICK_S
+    if not Path("/proc/self").exists():
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            times = process.cpu_times()
+            return {"disk-sleep": "D", "zombie": "Z", "running": "R"}.get(process.status(), "S"), times.user + times.system
+    return "", 0.0
+
+
+def _is_zombie(pid: int) -> bool:
+    return state_and_cpu(pid)[0] in ("Z", "")
