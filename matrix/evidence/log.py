@@ -47,7 +47,7 @@ def tail(path: Path, lines: int) -> list[str]:
 
 def short_path(path: str) -> str:
     """`faiss/swigfaiss.py` for a file of an installed package, the bare name for anything else: no home folders."""
-    inside = re.split(r"/(?:site|dist)-packages/|/lib/python3\.\d+/", path)[-1]
+    inside = re.split(r"/(?:site|dist)-packages/|/lib/python3\.\d+/(?!(?:site|dist)-packages/)", path)[-1]
     return inside if inside != path else path.rpartition("/")[2]
 
 
@@ -134,10 +134,9 @@ def crash_stack(text: str) -> list[str]:
     return [NATIVE, *threads[-1][1]]
 
 
-def dumped_stack(text: str) -> list[str]:
-    """The main thread's frames in faulthandler's last dump of all threads, innermost first."""
-    threads = list(_threads(text))
-    return threads[-1][1] if threads else []
+def dumped_stacks(text: str) -> list[list[str]]:
+    """Frames of every thread in one of faulthandler's dumps, innermost first; the main thread comes first."""
+    return [frames for _, frames in _threads(text)][::-1]
 
 
 def _threads(text: str) -> Iterator[tuple[bool, list[str]]]:

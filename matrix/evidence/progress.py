@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from matrix.records import Progress
 
 LOOK_BYTES = 16 << 10  # of one huge chunk: the steps in front of it are history
-KEEP_CHARS = 4096  # of a line that is not complete yet
+KEEP_BYTES = 4096  # of a line that is not complete yet
 TIMELINE = 2000
 FALL = 3
 
@@ -101,7 +101,7 @@ class ProgressParser:
         self.timeline: list[tuple[float, int]] = []  # (seconds, step) of advances, thinned out when it grows long
         self._counters: dict[tuple[int, str], Counter] = {}
         self._source: int | None = None
-        self._partial: dict[str, str] = {}
+        self._partial: dict[str, bytes] = {}
         self._every, self._skipped = 1, 0
         self._first_s: float | None = None
         self._last_s: float | None = None
@@ -117,24 +117,27 @@ class ProgressParser:
 
     def feed(self, stream: str, data: bytes, now_s: float) -> None:
         """Take a chunk of one stream's bytes; `now_s` is seconds since the start of the attempt."""
-        before = self._partial.get(stream, "")
+        data = self._partial.get(stream, b"") + data  # whole characters and colour codes again
+        cut = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        complete, partial = data[:cut], data[cut:]
         if self._finished_pattern and not self.finished:
-            self.finished = _ends_with_success(self._finished_pattern, before + _text(data))
-        if len(data) > LOOK_BYTES:  # a line that is cut in front could show a wrong number
-            before, data = "", data[-LOOK_BYTES:].replace(b"\r", b"\n").partition(b"\n")[2] or data[-KEEP_CHARS:]
-        *lines, partial = CONTROL.sub("", before + _text(data)).split("\n")
+            self.finished = _finished(self._finished_pattern, complete, partial)
+        if len(complete) > LOOK_BYTES:  # without the line that is cut in front: it could show a wrong number
+            complete = complete[-LOOK_BYTES:].replace(b"\r", b"\n").partition(b"\n")[2]
+        self._partial[stream] = partial = partial[-KEEP_BYTES:]
+        lines = _text(complete).split("\n")
         for line in lines:
             self._line(line, now_s, complete=True)
-        self._line(partial, now_s, complete=False)
-        self._partial[stream] = partial[-KEEP_CHARS:]
-        shown = next((line for line in [partial, *reversed(lines)] if line.strip()), "")
+        incomplete = _text(partial)
+        self._line(incomplete, now_s, complete=False)
+        shown = next((line for line in [incomplete, *reversed(lines)] if line.strip()), "")
         self.last_line = shown.strip()[-300:] or self.last_line
 
     def record(self) -> Progress:
         """The facts so far."""
         pattern, finished = self._finished_pattern, self.finished
         if pattern and not finished:
-            finished = any(pattern.search(partial) for partial in self._partial.values())
+            finished = any(pattern.search(_text(partial)) for partial in self._partial.values())
         return Progress(
             last_step=self.last_step,
             total_steps=self.total_steps,
@@ -196,15 +199,14 @@ def _compile(pattern: str | None) -> re.Pattern[str] | None:
 
 
 def _text(data: bytes) -> str:
-    """Text without colours, a carriage return taken as the end of a line."""
+    """Text without colours and control characters, a carriage return taken as the end of a line."""
     text = data.decode("utf-8", "replace").replace("\r", "\n")
-    return ANSI.sub("", text) if "\x1b" in text else text
+    return CONTROL.sub("", ANSI.sub("", text))
 
 
-def _ends_with_success(pattern: re.Pattern[str], text: str) -> bool:
+def _finished(pattern: re.Pattern[str], complete: bytes, partial: bytes) -> bool:
     """In complete lines only, where `$` means what it says; a line that is too long to wait for counts as complete."""
-    complete, _, partial = text.rpartition("\n")
-    return bool(pattern.search(complete) or (len(partial) > KEEP_CHARS and pattern.search(partial)))
+    return bool(pattern.search(_text(complete)) or (len(partial) > KEEP_BYTES and pattern.search(_text(partial))))
 
 
 def _by_pattern(pattern: re.Pattern[str], line: str, complete: bool) -> Iterator[Sighting]:

@@ -1,0 +1,86 @@
+"""What the hook inside the child wrote: environment changes, forks, exits, and who is who."""
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from matrix.evidence.log import short_path
+from matrix.records import EnvChange, ExitCall, ForkEvent
+
+END = "interpreter end"  # the call of an ExitCall that only says that the interpreter came to its normal end
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HookProcess:
+    """A Python process that announced itself."""
+
+    pid: int
+    ppid: int
+    role: str  # main | worker | other
+    dump_signal: int | None  # dumps its stacks to stacks.<pid>.txt; None: it takes no such signal
+    started_s: float  # since the start of the attempt
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HookFacts:
+    env_changes: list[EnvChange] = dataclasses.field(default_factory=list)
+    forks: list[ForkEvent] = dataclasses.field(default_factory=list)
+    # A process without an entry here ended by a signal, or in native code that called exit().
+    exit_calls: list[ExitCall] = dataclasses.field(default_factory=list)
+    processes: dict[int, HookProcess] = dataclasses.field(default_factory=dict)
+
+
+def read_hook(path: Path, started_unix_s: float) -> HookFacts:
+    """The facts in a hook.jsonl; empty when there is none.  Lines that are not whole are left out."""
+    facts = HookFacts()
+    for record in _records(path):
+        time_s = round(record["t"] - started_unix_s, 6)
+        if record["kind"] == "hello":
+            facts.processes[record["pid"]] = _process(record, time_s)
+        elif record["kind"] == "env":
+            facts.env_changes.append(_env_change(record, time_s))
+        elif record["kind"] == "fork":
+            facts.forks.append(_fork(record, time_s))
+        elif record["kind"] == "exit":
+            where = _short(record["where"])
+            facts.exit_calls.append(ExitCall(pid=record["pid"], call=record["call"], status=record["status"], where=where, time_s=time_s))
+        elif record["kind"] == "end":
+            facts.exit_calls.append(ExitCall(pid=record["pid"], call=END, status="", where="", time_s=time_s))
+    return facts
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError:  # a process was killed within its write
+            continue
+        if isinstance(record, dict) and {"t", "pid", "kind"} <= record.keys():
+            yield record
+
+
+def _process(record: dict[str, Any], time_s: float) -> HookProcess:
+    role = "main" if record["main"] else "worker" if record["start"] == "fork" or record["helper"] == "spawn" else "other"
+    return HookProcess(pid=record["pid"], ppid=record["ppid"], role=role, dump_signal=record["dump_signal"], started_s=time_s)
+
+
+def _env_change(record: dict[str, Any], time_s: float) -> EnvChange:
+    return EnvChange(pid=record["pid"], name=record["name"], value=record["value"], module=record["module"], time_s=time_s)
+
+
+def _fork(record: dict[str, Any], time_s: float) -> ForkEvent:
+    method, module = record["start_method"], record["module"]
+    return ForkEvent(pid=record["pid"], threads_alive=record["threads"], start_method=method, time_s=time_s, module=module)
+
+
+def _short(where: str) -> str:
+    """`/home/me/train.py:12 in f` as `train.py:12 in f`."""
+    file, colon, rest = where.rpartition(":")
+    return f"{short_path(file)}{colon}{rest}"
