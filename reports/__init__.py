@@ -1,0 +1,9 @@
+"""Words about what was found: run folders in, markdown, HTML, plots and a launch script out.
+
+Reads records and judges nothing; imports of the engine only `matrix.records`.  Importing this package is cheap:
+matplotlib, pandas and Jinja2 are imported by the functions that need them.
+"""
+
+from reports.writing import write
+
+__all__ = ["write"]

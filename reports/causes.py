@@ -1,0 +1,123 @@
+"""The ranking, the evidence for and against its first entry, the other failures, what was ruled out, the grades."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matrix.records import Fact, Failure, Ranked, Value, Verdict
+from reports.folder import RunFolder
+from reports.model import Block, Bullets, Heading, Line, Para, Row, Section, Span, Table, code, line, strong
+from reports.text import interval, listed, one_line, percent, plural, sentence
+from reports.words import GRADES, cause
+
+
+def ranking(folder: RunFolder, verdict: Verdict) -> Section:
+    rows = [_ranked_row(entry, first=position == 0) for position, entry in enumerate(verdict.ranking)]
+    table = Table("Causes by probability", ["Cause", "Probability", "Grade", "Why"], rows, frozenset({1}), frozenset({3}))
+    source = Para(line("The same with every detail: ", Span("verdict.json", folder.href("verdict.json"))))
+    return Section("ranking", "What it can be", [table, source] if rows else [Para(line("Nothing is ranked yet."))])
+
+
+def _ranked_row(entry: Ranked, first: bool) -> Row:
+    title = cause(entry.cause).title
+    name = line(strong(title) if first else title, " ", code(entry.cause))
+    open_world = entry.cause in {"unknown", "healthy"}
+    why = sentence(entry.summary) or sentence(cause(entry.cause).clause)
+    return Row([name, line(percent(entry.probability)), line("–" if open_world else entry.grade), line(why)])
+
+
+def evidence(folder: RunFolder, verdict: Verdict) -> Section | None:
+    first = verdict.ranking[0] if verdict.ranking else None
+    if first is None or first.cause in {"healthy", "unknown"}:
+        return None
+    blocks: list[Block] = [Para(line(sentence(first.summary)))] if first.summary else []
+    blocks += [Bullets(_culprit(first.culprit, first))] if first.culprit or first.interactions else []
+    blocks += [Heading("For it"), *_facts(folder, first.supports, "No fact that speaks for it was recorded.")]
+    blocks += [Heading("Against it"), *_facts(folder, first.contradicts, "No fact that speaks against it was recorded.")]
+    return Section("evidence", f"Evidence: {cause(first.cause).title}", blocks)
+
+
+def _culprit(culprit: dict[str, list[Value]], first: Ranked) -> list[Line]:
+    lines = [
+        line(
+            strong(axis),
+            " matters: it dies with ",
+            strong(listed([str(value) for value in dying])),
+            ", and changing this axis alone stops it.",
+        )
+        for axis, dying in culprit.items()
+    ]
+    return [*lines, *(line(strong(f"{listed(found.axes)}: "), sentence(found.text)) for found in first.interactions)]
+
+
+def _facts(folder: RunFolder, facts: Sequence[Fact], none: str) -> list[Block]:
+    return [Bullets([fact_line(folder, fact) for fact in facts])] if facts else [Para(line(none))]
+
+
+def fact_line(folder: RunFolder, fact: Fact) -> Line:
+    """The fact and the file that backs it; a file that is not there is said to be missing, not linked."""
+    if not fact.file:
+        source = f" (attempt {fact.attempt})" if fact.attempt else ""
+        return line(f"{sentence(fact.fact)}{source}")
+    href = folder.attempt_href(fact.attempt, fact.file) if fact.attempt else folder.href(fact.file)
+    name = f"{fact.attempt}/{fact.file}" if fact.attempt else fact.file
+    return line(f"{sentence(fact.fact)} ", Span(name, href) if href else f"({name}: the file is not in this folder)")
+
+
+# ------------------------------------------------------------------ more than one failure
+def failures(folder: RunFolder, verdict: Verdict) -> Section | None:
+    if len(verdict.failures) < 2:
+        return None
+    rows = [_failure_row(folder, failure) for failure in sorted(verdict.failures, key=lambda failure: not failure.main)]
+    columns = ["Failure", "Signature", "First cause", "Fix", "Rate", "Attempts"]
+    return Section(
+        "failures", "All failures that were seen", [Table("One row for each failure of its own", columns, rows, prose=frozenset({2}))]
+    )
+
+
+def _failure_row(folder: RunFolder, failure: Failure) -> Row:
+    first = failure.ranking[0] if failure.ranking else None
+    top = f"{cause(first.cause).title} ({first.grade}, {percent(first.probability)})" if first else "not ranked"
+    fix = " ".join(f"{name}={value}" for name, value in {**failure.fix.set, **failure.fix.env}.items()) if failure.fix else "none found"
+    rate = interval(failure.crash_rate) if failure.crash_rate else "not measured"
+    name = line(strong(f"{failure.id} (main)") if failure.main else failure.id)
+    return Row([name, line(code(failure.signature)), line(top), line(fix), line(rate), attempt_links(folder, failure.attempts)])
+
+
+def attempt_links(folder: RunFolder, attempts: Sequence[str], most: int = 8) -> Line:
+    """`0001 0004 0007 +3`, each a link to its observation."""
+    spans = [Span(name.split("-")[0], folder.attempt_href(name, "observation.json")) for name in attempts[:most]]
+    parts = [part for span in spans for part in (span, Span(" "))]
+    return (*parts, Span(f"+{len(attempts) - most}")) if len(attempts) > most else tuple(parts[:-1])
+
+
+# ------------------------------------------------------------------ what it is not
+def ruled_out(verdict: Verdict) -> Section | None:
+    if not verdict.ruled_out and verdict.status in {"healthy", "not_reproduced"}:
+        return None
+    lines = [line(strong(f"{cause(entry.cause).title}."), f" {sentence(entry.why)}") for entry in verdict.ruled_out]
+    return Section("ruled-out", "What it is not", [Bullets(lines) if lines else Para(line("No cause was ruled out."))])
+
+
+def grades() -> Section:
+    lines = [line(strong(f"{grade}: "), f"{meaning}.") for grade, meaning in GRADES.items()]
+    note = "The probabilities sum to 1 with what is not in the catalogue, and hold for this program on this machine."
+    return Section("grades", "How to read the grades", [Bullets(lines), Para(line(note))])
+
+
+def not_collected(folder: RunFolder, verdict: Verdict | None) -> Section:
+    """What is missing from the evidence, each reason once, with how many attempts it concerns."""
+    first = verdict.ranking[0].not_collected if verdict and verdict.ranking else []
+    missing: dict[tuple[str, str], list[str]] = {(entry.what, entry.why): [] for entry in first}
+    for found, seen in folder.observed:
+        for entry in seen.not_collected:
+            missing.setdefault((entry.what, entry.why), []).append(found.id)
+    lines = [
+        line(strong(f"{one_line(what)}."), f" {sentence(why)}", *_where(folder, attempts)) for (what, why), attempts in missing.items()
+    ]
+    nothing = "No collector reported that something was missing." if folder.observed else "No run is complete yet."
+    return Section("missing", "What was not collected", [Bullets(lines) if lines else Para(line(nothing))])
+
+
+def _where(folder: RunFolder, attempts: list[str]) -> Line:
+    return line(f" ({plural(len(attempts), 'attempt')}: ", *attempt_links(folder, attempts, 4), ")") if attempts else ()

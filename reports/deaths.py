@@ -1,0 +1,112 @@
+"""How it died: what the operating system and the program's own output say about one typical death of each kind."""
+
+from __future__ import annotations
+
+from matrix.records import Observation, ProcessSeen
+from reports.ending import ending, how_it_ended
+from reports.folder import RunFolder
+from reports.model import Block, Bullets, Code, Heading, Line, Para, Section, Span, code, line, strong
+from reports.text import duration, plural, size
+
+FILES = ["stdout.log", "stderr.log", "stacks.txt", "hook.jsonl", "maps.txt", "memory.csv", "observation.json"]
+OUTPUT_LINES, STACK_LINES, KERNEL_LINES = 12, 8, 4
+
+
+def deaths(folder: RunFolder) -> Section | None:
+    """One death of each signature; None when nothing died."""
+    typical = typical_deaths(folder)
+    blocks: list[Block] = []
+    for signature, seen, count in typical:
+        blocks += [Heading(f"{signature} ({plural(count, 'run')})")] if len(typical) > 1 else []
+        blocks += _death(folder, seen)
+    return Section("death", "How it died", blocks) if blocks else None
+
+
+def typical_deaths(folder: RunFolder) -> list[tuple[str, Observation, int]]:
+    """(signature, a death of it, how many there are); the main failure first, each shown without probes where possible."""
+    groups: dict[str, list[Observation]] = {}
+    names = {found.id: found for found in (folder.verdict.failures if folder.verdict else [])}
+    for _, seen in folder.observed:
+        end = ending(seen, folder.verdict)
+        if end.kind == "died":
+            groups.setdefault(names[end.failure].signature if end.failure in names else end.how, []).append(seen)
+    main = {found.signature for found in names.values() if found.main}
+    chosen = [(name, min(runs, key=_oddness), len(runs)) for name, runs in groups.items()]
+    return sorted(chosen, key=lambda entry: (entry[0] not in main, -entry[2]))
+
+
+def _oddness(seen: Observation) -> tuple[bool, bool]:
+    return bool(seen.trial.probes), not seen.output_tail
+
+
+def _death(folder: RunFolder, seen: Observation) -> list[Block]:
+    blocks: list[Block] = [Bullets(_facts(folder, seen))]
+    if seen.output_tail:
+        blocks += [
+            Para(line(strong("Last lines of the output"))),
+            Code("\n".join(seen.output_tail[-OUTPUT_LINES:]), "last lines of the output"),
+        ]
+    if seen.kernel_lines:
+        blocks += [Para(line(strong("Kernel log"))), Code("\n".join(seen.kernel_lines[:KERNEL_LINES]), "kernel log lines")]
+    stack = seen.crash_stack or next((process.stack for process in seen.processes if process.stack), [])
+    if stack:
+        blocks += [Para(line(strong("Stack, innermost first"))), Code("\n".join(stack[:STACK_LINES]), "stack")]
+    return blocks
+
+
+def _facts(folder: RunFolder, seen: Observation) -> list[Line]:
+    lines = [_exit(seen), _progress(seen), _memory(seen)]
+    lines += [_process(process) for process in seen.processes if seen.exit.ended_by in {"startup", "idle", "stall"}][:6]
+    if seen.python_error:
+        lines.append(line("Exception: ", code(f"{seen.python_error.type}: {seen.python_error.message}")))
+    lines += [
+        line("Left a registration of the OpenMP runtime ", code(found.library), f" (pid {found.pid})")
+        for found in seen.omp_registrations[:4]
+    ]
+    links = [(name, folder.attempt_href(seen.attempt, name)) for name in FILES]
+    files = [part for name, href in links if href for part in (Span(" "), Span(name, href))]
+    return [*lines, line(f"Files of attempt {seen.attempt}:", *files)]
+
+
+def _exit(seen: Observation) -> Line:
+    exit_ = seen.exit
+    status = _status(exit_.returncode)
+    core = ", a core was written" if exit_.core_dumped else ""
+    ended = "ended by itself" if exit_.ended_by == "itself" else "ended by this tool"
+    return line("Exit: ", strong(how_it_ended(seen)), f"{status}, {ended}{core}, after {duration(seen.wall_s)}")
+
+
+def _status(returncode: int | None) -> str:
+    if returncode is None:
+        return ""
+    shell = f", {128 - returncode} in a shell" if returncode < 0 else ""
+    return f" (return code {returncode}{shell})"
+
+
+def _progress(seen: Observation) -> Line:
+    progress = seen.progress
+    total = f" of {progress.total_steps:,}" if progress.total_steps else ""
+    last = f"last step {progress.last_step:,}{total}" if progress.last_step is not None else "no step was seen"
+    return line(f"Progress: {last}", *(("; last line ", code(progress.last_line)) if progress.last_line else ()))
+
+
+def _memory(seen: Observation) -> Line:
+    memory = seen.memory
+    limit = f", limit {size(memory.limit_bytes)}" if memory.limit_bytes else ", no limit set"
+    kills = "no counter of kernel kills" if memory.oom_kills is None else f"{plural(memory.oom_kills, 'kernel OOM kill')} in its group"
+    free = f", {size(memory.system_available_bytes)} available on the machine" if memory.system_available_bytes else ""
+    last = size(memory.last_tree_rss_bytes) if memory.last_tree_rss_bytes else "not measured"
+    return line(f"Memory at the last sample: {last} (sum of RSS){limit}; {kills}{free}")
+
+
+def _process(process: ProcessSeen) -> Line:
+    sleeping = f" in {process.wchan}" if process.wchan else ""
+    busy = (
+        f"{process.cpu_delta_s:.1f} s of processor in the last {process.window_s:.0f} s"
+        if process.window_s
+        else f"{process.cpu_s:.0f} s of processor"
+    )
+    return line(
+        f"Process {process.pid} ({process.role}, {process.name}): state {process.state}{sleeping}, ",
+        f"{plural(process.threads, 'thread')}, {busy}",
+    )

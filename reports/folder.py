@@ -1,0 +1,120 @@
+"""A run folder as far as it can be read: unfinished, damaged and foreign files are listed, never fatal."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+from matrix import records
+
+T = TypeVar("T")
+LARGEST_RECORD = 64 * 2**20  # bytes; a record file beyond this is not one of ours
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttemptFolder:
+    """One folder below attempts/.  observation None: it is running, was interrupted, or cannot be read."""
+
+    path: Path
+    attempt: records.Attempt | None
+    observation: records.Observation | None
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def trial(self) -> records.Trial | None:
+        return self.observation.trial if self.observation else self.attempt.trial if self.attempt else None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunFolder:
+    path: Path
+    plan: records.Plan | None
+    verdict: records.Verdict | None
+    attempts: list[AttemptFolder]  # by number
+    problems: list[str]  # sentences: what could not be read, and why
+
+    def href(self, *parts: str) -> str | None:
+        """A relative link to a file in this folder; None when there is no such file, or when it lies outside."""
+        try:
+            target = self.path.joinpath(*parts)
+            inside = target.resolve().is_relative_to(self.path.resolve())
+            return quote(target.relative_to(self.path).as_posix()) if inside and target.is_file() else None
+        except (OSError, ValueError, RuntimeError):  # too long, a null byte, a loop of links
+            return None
+
+    def attempt_href(self, attempt: str, file: str) -> str | None:
+        return self.href("attempts", attempt, file)
+
+    def by_id(self, attempt: str | None) -> AttemptFolder | None:
+        return next((folder for folder in self.attempts if folder.id == attempt), None)
+
+    @property
+    def observed(self) -> list[tuple[AttemptFolder, records.Observation]]:
+        """The complete attempts."""
+        return [(folder, folder.observation) for folder in self.attempts if folder.observation]
+
+
+def load(path: Path) -> RunFolder:
+    """Read what is there.  Raises FileNotFoundError when the folder itself does not exist."""
+    if not path.is_dir():
+        raise FileNotFoundError(f"{path} is not a folder; a report needs a run folder, such as runs/NAME/STAMP")
+    problems: list[str] = []
+    plan = _read(records.Plan, path / "plan.json", path, problems)
+    verdict = _read(records.Verdict, path / "verdict.json", path, problems)
+    return RunFolder(path=path, plan=plan, verdict=verdict, attempts=_attempts(path, problems), problems=problems)
+
+
+def _attempts(run: Path, problems: list[str]) -> list[AttemptFolder]:
+    try:
+        folders = sorted(folder for folder in (run / "attempts").iterdir() if folder.is_dir())
+    except OSError as error:
+        problems.append(f"attempts/ was not read: {_reason(error)}")
+        return []
+    return [_attempt(run, folder, problems) for folder in folders]
+
+
+def _attempt(run: Path, folder: Path, problems: list[str]) -> AttemptFolder:
+    attempt = _read(records.Attempt, folder / "attempt.json", run, problems)
+    complete = (folder / "observation.json").exists()
+    if not complete:
+        problems.append(
+            f"attempts/{folder.name} has no observation.json: it is still running, or it was interrupted; nothing in it is counted"
+        )
+    observation = _read(records.Observation, folder / "observation.json", run, problems) if complete else None
+    return AttemptFolder(path=folder, attempt=attempt, observation=observation)
+
+
+def _read(kind: type[T], path: Path, run: Path, problems: list[str]) -> T | None:
+    name = path.relative_to(run).as_posix()
+    try:
+        if path.stat().st_size > LARGEST_RECORD:
+            raise ValueError(f"it is larger than {LARGEST_RECORD // 2**20} MiB")
+        record = records.read(kind, path)
+    except (OSError, ValueError, RecursionError) as error:
+        problems.append(f"{name} was not read: {_reason(error)}{_other_version(path, kind)}")
+        return None
+    if note := _other_version(path, kind):
+        problems.append(f"{name} was read as far as possible{note}")
+    return record
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return " ".join(str(error).split())[:240]
+
+
+def _other_version(path: Path, kind: type[object]) -> str:
+    """A note when the file says that it is of another version; "" when it is ours or says nothing."""
+    ours = getattr(kind, "schema", None)
+    try:
+        found = json.loads(path.read_bytes()).get("schema", ours)
+    except (OSError, ValueError, RecursionError, AttributeError):
+        return ""
+    return "" if found == ours else f"; it is of version {str(found)[:40]}, this program writes {ours}"
