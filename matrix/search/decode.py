@@ -1,0 +1,156 @@
+"""From answers to what they mean: which cells die, which survive, the culprit, the ways out.
+
+Whatever asks the questions, this reads the answers: it knows nothing of the order in which cells were run.
+"""
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal
+
+from matrix.records import Cell, Value
+from matrix.search.grid import Change, Grid
+from matrix.search.ledger import Ledger, Tally
+from matrix.search.stats import Mixture, fewest, mixture
+
+State = Literal["dies", "survives", "open", "unknown", "unavailable"]
+
+NEUTRAL = 3  # runs without an answer (censored, or another death) after which a cell is given up
+SHRUNK = 4  # at most so many surviving combinations are reduced
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Combination:
+    """Changes that survive together although no smaller tested part of them does."""
+
+    changes: Cell
+    ask: Cell | None  # the next cell whose answer may make it smaller; None: it is minimal
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class View:
+    """The answers at one moment.  `vetoed`: changes that must not be the fix, with the reason; `preferred`: see Search.prefer_fix."""
+
+    grid: Grid
+    ledger: Ledger
+    confidence: float
+    repeats: int | None  # survivals after which a cell is believed to survive; None: as many as the crash rate demands
+    vetoed: Mapping[Change, str]
+    preferred: tuple[Change, ...]
+    needed: int = dataclasses.field(init=False)  # survivals that are believed now
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "needed", self.repeats or self._needed())
+
+    # -------------------------------------------------------------- single cells
+    def tally(self, change: Change) -> Tally:
+        return self.ledger.tally(self.grid.apply(dict([change])))
+
+    def state(self, cell: Mapping[str, Value]) -> State:
+        """One death of the main signature convicts; a survival counts once it was repeated often enough."""
+        tally = self.ledger.tally(cell)
+        if tally.deaths:
+            return "dies"
+        if tally.survivals >= self.needed:
+            return "survives"
+        if tally.unavailable or not self.grid.runnable(cell):
+            return "unavailable"
+        return "unknown" if tally.neutral >= max(NEUTRAL, tally.survivals) else "open"
+
+    def states(self) -> dict[Change, State]:
+        return {change: self.state(self.grid.apply(dict([change]))) for change in self.grid.singles}
+
+    def mixture(self, *, verified: bool = True) -> Mixture:
+        """What all cells say together of the crash rate; `verified` False: as it was before the verification runs."""
+        tallies = [self._count(change, verified) for change in self.grid.singles]
+        known = [self._count(None, verified), *(t for t in tallies if t.deaths)]
+        undecided = sorted(t.survivals for t in tallies if t.survivals and not t.deaths)
+        return mixture(sum(t.deaths for t in known), sum(t.survivals for t in known), len(known) - 1, tuple(undecided))
+
+    def _count(self, change: Change | None, verified: bool) -> Tally:
+        cell = self.grid.apply(dict([change]) if change else {})
+        if verified:
+            return self.ledger.tally(cell)
+        calibrate, find = self.ledger.tally(cell, "calibrate"), self.ledger.tally(cell, "find")
+        return Tally(deaths=calibrate.deaths + find.deaths, survivals=calibrate.survivals + find.survivals)
+
+    def still_dies(self, survivals: int) -> float:
+        """Probability that a change still dies although it has survived so many runs, and died in none."""
+        return self.mixture().still_dies(survivals)
+
+    def _needed(self) -> int:
+        """The survivals after which the survivors together hold fewer than (1 - confidence) changes that still die."""
+        alive = sum(t.survivals > 0 and not t.deaths for t in map(self.tally, self.grid.singles))
+        posterior, limit = self.mixture(), (1 - self.confidence) / max(1, alive)
+        return fewest(lambda survivals: posterior.still_dies(survivals) <= limit)
+
+    # -------------------------------------------------------------- culprit
+    def culprit(self) -> dict[str, list[Value]]:
+        """Axes of which some single change survives, with the values that still die (design: section 6 of the contract)."""
+        states = self.states()
+        matter = [name for name in self.grid.axes if any(axis == name and s == "survives" for (axis, _), s in states.items())]
+        return {name: [v for v in self.grid.axes[name].values if self._still(name, v, states)] for name in matter}
+
+    def _still(self, axis: str, value: Value, states: Mapping[Change, State]) -> bool:
+        return value == self.grid.known_bad[axis] or states.get((axis, value)) == "dies"
+
+    def probability(self) -> float:
+        """Probability that further runs of the single changes would leave the culprit as it is reported now.
+
+        A product over the changes that can be tested alone: 1 for one that died, P(it survives) for one that is
+        reported as surviving, for an open one the probability of what its absence from the answer says."""
+        culprit, probability = self.culprit(), 1.0
+        for (axis, value), state in self.states().items():
+            if state == "survives" or (state == "open" and axis in culprit):
+                probability *= 1 - self.still_dies(self.tally((axis, value)).survivals)
+            elif state == "open":
+                probability *= self.still_dies(self.tally((axis, value)).survivals)
+        return probability
+
+    # -------------------------------------------------------------- ways out
+    def barred(self, changes: Mapping[str, Value]) -> bool:
+        """It hides the fault, or was vetoed: never the fix."""
+        return self.grid.hides(changes) or any(change in self.vetoed for change in changes.items())
+
+    def survivors(self) -> list[Change]:
+        """Single changes that survive and may be the fix, the cheapest first."""
+        alive = [change for change, state in self.states().items() if state == "survives" and not self.barred(dict([change]))]
+        axes = list(self.grid.axes)
+        return sorted(alive, key=lambda c: (c not in self.preferred, axes.index(c[0]), self.grid.distance(c)))
+
+    def combinations(self) -> list[Combination]:
+        """Surviving cells with several changes and no surviving single one among them, made as small as the answers allow."""
+        states, found = self.states(), dict[tuple[Change, ...], Combination]()
+        for trial, _ in self.ledger.entries():
+            changes = self.grid.changes(trial.cell)
+            if len(changes) < 2 or self.barred(changes) or any(states.get(c) == "survives" for c in changes.items()):
+                continue
+            if self.state(trial.cell) == "survives" and not any(set(small) < set(changes.items()) for small in found):
+                small = shrink(self, changes)
+                found.setdefault(tuple(small.changes.items()), small)
+            if len(found) == SHRUNK:
+                break
+        return list(found.values())
+
+    def ways_out(self) -> list[Cell]:
+        """Changes that may be the fix, the preferred first: single ones, then minimal combinations."""
+        return [dict([change]) for change in self.survivors()] + [c.changes for c in self.combinations() if c.ask is None]
+
+
+def shrink(view: View, changes: Cell) -> Combination:
+    """Take changes back, halves first and single ones last, as long as the rest still survives (delta debugging).
+
+    The result is minimal when undoing any one of its changes dies again or ends in another way."""
+    size = len(changes) // 2
+    while size:
+        smaller = None
+        for start in range(0, len(changes), size):
+            rest = dict([*changes.items()][:start] + [*changes.items()][start + size :])
+            state = view.state(view.grid.apply(rest)) if rest else "dies"
+            if state == "open":
+                return Combination(changes=changes, ask=view.grid.apply(rest))
+            if state == "survives":
+                smaller = rest
+                break
+        changes, size = (smaller, min(size, len(smaller) // 2)) if smaller else (changes, size // 2)
+    return Combination(changes=changes, ask=None)

@@ -1,0 +1,212 @@
+"""Search: ask for the next run, tell how it ended, read the result after any number of answers."""
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, overload
+
+from matrix.records import Cell, Outcome, Trial, Value, describe_cell
+from matrix.search import calibrate, find, result, verify
+from matrix.search.decode import View
+from matrix.search.grid import Change, Grid
+from matrix.search.ledger import Ledger
+from matrix.search.result import Result
+from matrix.search.want import Step, Want
+from matrix.search.words import changed, counted, learnt, not_reproduced
+
+if TYPE_CHECKING:
+    from matrix.spec import Spec
+
+Log = Iterable[tuple[Trial, Outcome]]
+
+
+class Search:
+    """Where does it die?  Asks for runs of cells and is told how each ended; no clock and no input or output in here.
+
+    Same specification, seed and answers: same questions.  `spec.search.max_runs` counts the runs that the search asks
+    for; a limit on time is the caller's, who has a clock and calls `stop`.  `notices` are sentences for the plan."""
+
+    def __init__(self, spec: Spec, seed: int | None = None) -> None:
+        """`seed`: None takes the specification's."""
+        self.spec = spec
+        self.seed = spec.search.seed if seed is None else seed
+        self.notices: list[str] = []
+        self._grid = Grid(spec)
+        self._ledger = Ledger(self._grid)
+        self._vetoed: dict[Change, str] = {}
+        self._preferred: list[Change] = []
+        self._stopped: str | None = self._impossible()
+        self._last_id = 0
+        self._cells: list[Cell] = self._full_matrix() if spec.search.strategy == "full" else []
+        if spec.search.strategy == "adaptive":
+            self.notices.append("strategy adaptive: this version changes one axis at a time, as often as the crash rate demands")
+
+    def _impossible(self) -> str | None:
+        reason = self._grid.available(self._grid.known_bad)
+        return None if reason is None else f"the known-bad cell cannot run here: {reason}"
+
+    def _full_matrix(self) -> list[Cell]:
+        size, most = self.spec.size, self.spec.search.max_runs
+        if size > most:
+            self.notices.append(f"strategy full: the matrix has {size} cells and max_runs allows {most} runs; the rest is never tested")
+        return list(find.every_cell(self._grid, most))
+
+    # -------------------------------------------------------------- ask
+    @overload
+    def ask(self) -> Trial | None: ...
+    @overload
+    def ask(self, n: int) -> list[Trial]: ...
+    def ask(self, n: int | None = None) -> Trial | list[Trial] | None:
+        """The next run, or up to `n` runs for a batch.
+
+        None (or an empty list) while runs are outstanding means "wait for an answer"; `done` tells the two apart."""
+        if n is None:
+            return self._ask_one()
+        trials = (self._ask_one() for _ in range(n))
+        return [trial for trial in trials if trial is not None]
+
+    def _ask_one(self) -> Trial | None:
+        want = self._next()
+        if not isinstance(want, Want):
+            return None
+        trial = Trial(id=self.new_id(), cell=want.cell, purpose=want.purpose, why=want.why)
+        self._ledger.ask(trial)
+        return trial
+
+    def new_id(self) -> int:
+        """A number for a trial that somebody else proposes (a probe), so that numbers never collide."""
+        self._last_id += 1
+        return self._last_id
+
+    def _next(self) -> Step:
+        left = self.spec.search.max_runs - self._ledger.runs - self._ledger.open_runs
+        if self._stopped is not None or left <= 0:
+            return None
+        first = calibrate.step(self._ledger, self.spec.search.max_runs)
+        view = self._view()
+        if first is not None or not self._ledger.tally(self._grid.known_bad).deaths:
+            return first
+        if left > verify.cost(view, self.seed) or not view.ways_out():  # else: what is left is needed to verify what was found
+            found = self._find(view)
+            if found is not None:
+                return found
+        return verify.step(view, self.seed)
+
+    def _find(self, view: View) -> Step:
+        single = find.step(view, find.single_cells(view) + find.named_cells(view))
+        if single is not None:
+            return single
+        if (full := find.full_step(view, self._cells)) is not None:
+            return full
+        return find.combination_step(view, self.seed)
+
+    @property
+    def done(self) -> bool:
+        """Nothing is outstanding and nothing more will be asked."""
+        return not self._ledger.pending and not isinstance(self._next(), Want)
+
+    # -------------------------------------------------------------- tell
+    def tell(self, trial: Trial | int, outcome: Outcome) -> None:
+        """The answer to a trial, in any order; only the first answer to it counts.
+
+        A Trial that was not asked here is taken too: an adopted attempt, or a probe (which is kept but is no evidence
+        about its cell).  Raises ValueError for an unknown id, or for a cell that is not of this matrix."""
+        asked = self._asked(trial)
+        self._check(asked.cell)
+        self._last_id = max(self._last_id, asked.id)
+        self._ledger.tell(asked, outcome)
+
+    def _asked(self, trial: Trial | int) -> Trial:
+        number = trial if isinstance(trial, int) else trial.id
+        if number in self._ledger.answers:
+            return self._ledger.answers[number][0]
+        asked = self._ledger.pending.get(number, None if isinstance(trial, int) else trial)
+        if asked is None:
+            outstanding = ", ".join(map(str, sorted(self._ledger.pending))) or "none"
+            raise ValueError(f"tell: no trial {number} was asked (outstanding: {outstanding}); pass a Trial for one from elsewhere")
+        if not isinstance(trial, int) and asked.cell != trial.cell:
+            raise ValueError(f"tell: trial {number} was asked for {describe_cell(asked.cell)}, not for {describe_cell(trial.cell)}")
+        return asked
+
+    def _check(self, cell: Cell) -> None:
+        self._grid.key(cell)
+        for name, axis in self._grid.axes.items():
+            if cell[name] not in axis.values:
+                raise ValueError(f"tell: {name}={cell[name]} is not in the matrix; values of {name}: {', '.join(map(str, axis.values))}")
+
+    def stop(self, reason: str) -> None:
+        """Ask nothing more, for example because the time is up; answers to outstanding trials still count."""
+        self._stopped = self._stopped or reason
+
+    @property
+    def log(self) -> list[tuple[Trial, Outcome]]:
+        """Every answer by trial id; `replay` rebuilds the search from it."""
+        return [self._ledger.answers[number] for number in sorted(self._ledger.answers)]
+
+    @classmethod
+    def replay(cls, spec: Spec, seed: int | None, log: Log) -> Search:
+        """The search as it was after these answers: it asks what it would have asked.  Vetoes have to be repeated."""
+        search = cls(spec, seed)
+        for trial, outcome in log:
+            search.tell(trial, outcome)
+        return search
+
+    # -------------------------------------------------------------- what the diagnosis knows better
+    def veto(self, axis: str, value: Value, reason: str) -> None:
+        """This value only hides the fault, or must not be recommended: it never becomes the fix."""
+        self._vetoed[self._change(axis, value)] = reason
+
+    def prefer_fix(self, axis: str, value: Value) -> None:
+        """Choose this change as the fix when it survives; of several, any is better than the rest."""
+        self._preferred.append(self._change(axis, value))
+
+    def _change(self, axis: str, value: Value) -> Change:
+        if (axis, value) not in self._grid.order:
+            allowed = ", ".join(changed({name: other}) for name, other in self._grid.order)
+            raise ValueError(f"{axis}={value} is no change of the known-bad cell; allowed: {allowed}")
+        return axis, value
+
+    # -------------------------------------------------------------- read
+    def result(self) -> Result:
+        """What is known now; may be called at any time."""
+        used_up = self._ledger.runs >= self.spec.search.max_runs
+        stopped = self._stopped or (f"max_runs ({self.spec.search.max_runs}) are used up" if used_up else None)
+        return result.build(self._view(), seed=self.seed, complete=self.done, stopped=stopped)
+
+    def leading(self) -> str:
+        """A short line for the live view: what has been learnt so far."""
+        view, tally = self._view(), self._ledger.tally(self._grid.known_bad)
+        if not tally.deaths:
+            return not_reproduced(tally) if tally.survivals or tally.neutral or tally.unavailable else "Nothing has been run yet."
+        if not calibrate.over(self._ledger, self.spec.search.max_runs):
+            return f"Calibrating: the known-bad cell died in {tally.deaths} of {counted(tally.deaths + tally.survivals, 'run')}."
+        found = verify.check(view, self.seed)
+        fix = f" {changed(found.fix)} has {found.clean} of {found.clean_wanted} fresh clean runs." if found.fix else ""
+        return learnt(view) + fix
+
+    def expected_runs(self, crash_rate: float = 1.0) -> int:
+        """Runs that this matrix takes when the crash comes with this rate per run and one axis decides it; for the plan.
+
+        Simulated with the first axis that has a change to try; never more than max_runs."""
+        twin, rng = Search(self.spec, self.seed), random.Random(self.seed)
+        axis = next((name for name, _ in self._grid.singles), None)
+        while (trial := twin.ask()) is not None:
+            bad = axis is None or trial.cell[axis] == self._grid.known_bad[axis]
+            died = bad and rng.random() < crash_rate
+            twin.tell(trial, Outcome(kind="died", signature="simulated") if died else Outcome(kind="survived"))
+        return twin.result().runs
+
+    def _view(self) -> View:
+        return View(
+            grid=self._grid,
+            ledger=self._ledger,
+            confidence=self.spec.search.confidence,
+            repeats=self._repeats(),
+            vetoed=self._vetoed,
+            preferred=tuple(self._preferred),
+        )
+
+    def _repeats(self) -> int | None:
+        """The user's own number of repeats; a default is not the user's word, and adaptive has none."""
+        options = self.spec.search
+        return options.repeats if options.strategy != "adaptive" and "repeats" in options.model_fields_set else None

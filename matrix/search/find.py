@@ -1,0 +1,100 @@
+"""Second stage: which changes of the known-bad cell survive?  Chooses runs only; decode.py says what the answers mean."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from matrix.records import Cell
+from matrix.search.decode import View
+from matrix.search.grid import Change, Grid
+from matrix.search.want import Step, Want
+from matrix.search.words import changed, counted
+
+
+def step(view: View, cells: list[Cell]) -> Step:
+    """The next run of the open cells: everything once before anything twice, because most changes do not matter, a
+    death settles each of those in one run, and every death makes the survivals of the others worth more."""
+    open_cells = [cell for cell in cells if view.state(cell) == "open"]
+    free = [cell for cell in open_cells if _wanted(view, cell)]
+    if not free:
+        return "wait" if open_cells else None
+    cell = min(free, key=lambda cell: _answers(view, cell))  # the first of equals: the order of `cells`
+    return Want(cell=cell, purpose="find", why=_why(view, cell))
+
+
+def _wanted(view: View, cell: Cell) -> bool:
+    """Repeats run side by side only once a first survival has shown that repeats will be needed."""
+    tally = view.ledger.tally(cell)
+    return tally.pending < (view.needed - tally.survivals if tally.survivals else 1)
+
+
+def _answers(view: View, cell: Cell) -> int:
+    tally = view.ledger.tally(cell)
+    return tally.survivals + tally.neutral + tally.pending
+
+
+def _why(view: View, cell: Cell) -> str:
+    changes, tally = view.grid.changes(cell), view.ledger.tally(cell)
+    if tally.survivals:
+        return f"{changed(changes)} survived {counted(tally.survivals, 'run')}; believed after {view.needed}."
+    if tally.neutral:
+        return f"{changed(changes)} gave no answer yet ({counted(tally.neutral, 'run')} cut short or ended otherwise): once more."
+    if len(changes) == 1:
+        ((axis, value),) = changes.items()
+        return f"Does it still die with {axis}={value} instead of {view.grid.known_bad[axis]}?"
+    return f"Does it still die with {changed(changes)}?" if changes else "The known-bad cell."
+
+
+def single_cells(view: View) -> list[Cell]:
+    return [view.grid.apply(dict([change])) for change in view.grid.singles]
+
+
+def named_cells(view: View) -> list[Cell]:
+    """Cells that the specification names: included ones, and the known-good one."""
+    spec = view.grid.spec
+    named = [*spec.included, *([spec.known_good] if spec.known_good else [])]
+    return [cell for cell in named if len(view.grid.changes(cell)) > 1]
+
+
+def every_cell(grid: Grid, most: int) -> Iterator[Cell]:
+    """The first cells of the whole matrix that can run here."""
+    return islice((cell for cell in grid.spec.cells() if grid.available(cell) is None), most)
+
+
+def full_step(view: View, cells: list[Cell]) -> Step:
+    """Each cell of the matrix once."""
+    unseen = [cell for cell in cells if view.state(cell) == "open" and not view.ledger.tally(cell).survivals]
+    free = [cell for cell in unseen if not view.ledger.tally(cell).pending]
+    if not free:
+        return "wait" if unseen else None
+    return Want(cell=free[0], purpose="find", why=f"One cell of the full matrix: {_why(view, free[0])}")
+
+
+def combination_step(view: View, seed: int) -> Step:
+    """When no single change is a way out: does anything survive when everything is changed, and how little of it is needed?"""
+    if view.survivors():
+        return None
+    if (reduced := reduce_step(view)) is not None or view.combinations():
+        return reduced
+    for cell in view.grid.opposites(seed, set(view.vetoed) | _hiding(view)):
+        if view.state(cell) == "open":
+            found = step(view, [cell])
+            if isinstance(found, Want):
+                return Want(cell=cell, purpose="find", why=f"No single change survives: does {changed(view.grid.changes(cell))}?")
+            return found
+    return None
+
+
+def reduce_step(view: View) -> Step:
+    """The next run that makes a surviving combination smaller."""
+    for combination in view.combinations():
+        if combination.ask is not None:
+            found = step(view, [combination.ask])
+            if isinstance(found, Want):
+                return Want(cell=found.cell, purpose="find", why=f"{changed(combination.changes)} survives together: {found.why}")
+            return found
+    return None
+
+
+def _hiding(view: View) -> set[Change]:
+    return {change for change in view.grid.order if view.grid.hides(dict([change]))}

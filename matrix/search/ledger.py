@@ -1,0 +1,102 @@
+"""Every answer so far, kept by the number of its trial: the order in which answers come in never matters."""
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+
+from matrix.records import Outcome, Purpose, Trial, Value
+from matrix.search.grid import Grid, Key
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tally:
+    """The answers about one cell.  Runs with probes are answers about the probe and are not counted."""
+
+    deaths: int = 0  # with the main signature
+    other_deaths: int = 0  # of something else: they cut a run short, and say nothing about the main failure
+    survivals: int = 0
+    censored: int = 0
+    steps: int = 0  # of the surviving runs; 0 when the program shows no steps
+    pending: int = 0  # asked and not answered yet
+    unavailable: str | None = None  # why it cannot run here, when a run said so
+
+    @property
+    def neutral(self) -> int:
+        return self.other_deaths + self.censored
+
+
+def signature_of(outcome: Outcome) -> str:
+    return outcome.signature or "died without a signature"
+
+
+class Ledger:
+    """Answers and open questions.  `answers` and `pending` are by trial id."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+        self.answers: dict[int, tuple[Trial, Outcome]] = {}
+        self.pending: dict[int, Trial] = {}
+        self._tallies: dict[tuple[Key, Purpose | None], Tally] = {}
+
+    def ask(self, trial: Trial) -> None:
+        self.pending[trial.id] = trial
+        self._tallies.clear()
+
+    def tell(self, trial: Trial, outcome: Outcome) -> None:
+        """The first answer to a trial counts."""
+        self.pending.pop(trial.id, None)
+        self.answers.setdefault(trial.id, (trial, outcome))
+        self._tallies.clear()
+
+    def entries(self) -> list[tuple[Trial, Outcome]]:
+        """Answers about cells as they are (no probes), by trial id."""
+        return [self.answers[number] for number in sorted(self.answers) if not self.answers[number][0].probes]
+
+    @property
+    def runs(self) -> int:
+        return sum(outcome.kind != "unavailable" for _, outcome in self.entries())
+
+    @property
+    def open_runs(self) -> int:
+        return sum(not trial.probes for trial in self.pending.values())
+
+    def signatures(self) -> Counter[str]:
+        """How often each signature ended the known-bad cell, the earliest first among equals."""
+        bad = self.grid.key(self.grid.known_bad)
+        return Counter(signature_of(o) for t, o in self.entries() if o.kind == "died" and self.grid.key(t.cell) == bad)
+
+    def main_signature(self) -> str | None:
+        """The commonest way in which the known-bad cell dies; None: it has not died yet."""
+        return next((signature for signature, _ in self.signatures().most_common(1)), None)
+
+    def tally(self, cell: Mapping[str, Value], purpose: Purpose | None = None) -> Tally:
+        """The answers about a cell: all of them, or those of one purpose."""
+        if not self._tallies:
+            self._count()
+        return self._tallies.get((self.grid.key(cell), purpose), Tally())
+
+    def _count(self) -> None:
+        main = self.main_signature()
+        counts: dict[tuple[Key, Purpose | None], Counter[str]] = {}
+        reasons: dict[tuple[Key, Purpose | None], str] = {}
+        for trial, outcome in self.entries():
+            for place in ((self.grid.key(trial.cell), None), (self.grid.key(trial.cell), trial.purpose)):
+                _add(counts.setdefault(place, Counter()), outcome, main)
+                if outcome.kind == "unavailable":
+                    reasons[place] = outcome.reason or "a run said so"
+        for trial in self.pending.values():
+            if not trial.probes:
+                for place in ((self.grid.key(trial.cell), None), (self.grid.key(trial.cell), trial.purpose)):
+                    counts.setdefault(place, Counter())["pending"] += 1
+        self._tallies = {place: Tally(**count, unavailable=reasons.get(place)) for place, count in counts.items()}
+
+
+def _add(count: Counter[str], outcome: Outcome, main: str | None) -> None:
+    if outcome.kind == "died":
+        count["deaths" if signature_of(outcome) == main else "other_deaths"] += 1
+    elif outcome.kind == "survived":
+        count["survivals"] += 1
+        count["steps"] += outcome.steps or 0
+    elif outcome.kind == "censored":
+        count["censored"] += 1

@@ -1,0 +1,173 @@
+"""What the search knows, for the diagnosis, for reports and for people; honest after any number of answers."""
+from __future__ import annotations
+
+import dataclasses
+
+from matrix.records import Cell, Fix, Interaction, Rate, RateInterval, Status, Value
+from matrix.search import calibrate, verify
+from matrix.search.decode import View
+from matrix.search.grid import Change
+from matrix.search.ledger import Tally, signature_of
+from matrix.search.stats import Beta, upper95
+from matrix.search.words import changed, learnt_of, never_tested, tried
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """Where it dies, and the way out.
+
+    `probability`: that further runs of single changes would leave `culprit` as it is (0.0: the crash was not reproduced).
+    `confirmed`: crash with the culprit, survival without it, the same signature, fresh runs; `reasons` say what is missing."""
+
+    status: Status
+    reproduced: bool
+    culprit: dict[str, list[Value]]
+    interactions: list[Interaction]
+    probability: float
+    fix: Fix | None
+    other_fixes: list[Fix]
+    crash_rate: RateInterval | None  # of the known-bad cell; None: it gave no answer yet
+    confirmed: bool
+    reasons: list[str]
+    main_signature: str | None
+    other_signatures: dict[str, int]
+    never_tested: list[str]
+    runs: int
+    steps: int  # of all runs together; 0 when the program shows none
+    text: str  # the first sentence of explain(): what was learnt
+
+    def explain(self) -> str:
+        """A few lines for people."""
+        lines = [self.text, *(each.text for each in self.interactions)]
+        if self.fix:
+            lines.append(f"Way out: {changed(self.fix.set)} ({tried(self.fix)}).")
+        lines += [f"{'Hides it' if fix.kind == 'hides' else 'Also survives'}: {changed(fix.set)}." for fix in self.other_fixes]
+        lines += [f"Not confirmed: {reason}." for reason in self.reasons]
+        lines += [f"Never tested: {each}." for each in self.never_tested]
+        return "\n".join(lines)
+
+
+def build(view: View, *, seed: int, complete: bool, stopped: str | None) -> Result:
+    """The result of the answers in `view`; `complete`: nothing more will be asked, and why if that is not for being done."""
+    tally = view.ledger.tally(view.grid.known_bad)
+    entries = [outcome for _, outcome in view.ledger.entries()]
+    reproduced = tally.deaths > 0
+    found = verify.check(view, seed) if reproduced else verify.Check(fix=None)
+    reasons = _reasons(view, found, tally)
+    if reasons and stopped:
+        reasons.append(f"the search was ended: {stopped}")
+    culprit = view.culprit() if reproduced else {}
+    main = view.ledger.main_signature()
+    return Result(
+        status=_status(view, found, complete=complete, confirmed=not reasons),
+        reproduced=reproduced,
+        culprit=culprit,
+        interactions=_interactions(view) if reproduced else [],
+        probability=view.probability() if reproduced else 0.0,
+        fix=_fix(view, found.fix, found) if found.fix else None,
+        other_fixes=_other_fixes(view, found) if reproduced else [],
+        crash_rate=_crash_rate(tally),
+        confirmed=not reasons,
+        reasons=reasons,
+        main_signature=main,
+        other_signatures={s: n for s, n in _signatures(view).items() if s != main},
+        never_tested=never_tested(view),
+        runs=view.ledger.runs,
+        steps=sum(outcome.steps or 0 for outcome in entries),
+        text=learnt_of(view, culprit),
+    )
+
+
+# ------------------------------------------------------------------ facts
+def _signatures(view: View) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for _, outcome in view.ledger.entries():
+        if outcome.kind == "died":
+            counts[signature_of(outcome)] = counts.get(signature_of(outcome), 0) + 1
+    return counts
+
+
+def _crash_rate(tally: Tally) -> RateInterval | None:
+    """Equal-tailed interval of the Jeffreys posterior; without a death from 0 to the exact one-sided 95 % limit."""
+    if not tally.deaths + tally.survivals:
+        return None
+    rate = Beta.after(tally.deaths, tally.survivals)
+    if not tally.deaths:
+        return RateInterval(low=0.0, median=rate.quantile(0.5), high=upper95(tally.survivals))
+    return RateInterval(low=rate.quantile(0.025), median=rate.quantile(0.5), high=rate.quantile(0.975))
+
+
+def _interactions(view: View) -> list[Interaction]:
+    texts = {True: "survive only together: with any one of them taken back it still fails", False: "survive together; not made smaller yet"}
+    return [
+        Interaction(axes=list(each.changes), text=f"The changes {changed(each.changes)} {texts[each.ask is None]}.")
+        for each in view.combinations()
+    ]
+
+
+# ------------------------------------------------------------------ fixes
+def _fix(view: View, changes: Cell, found: verify.Check | None = None) -> Fix:
+    """Clean runs are the fresh ones where there are any: the runs that chose the fix flatter it."""
+    cell = view.grid.apply(changes)
+    fresh = view.ledger.tally(cell, "verify")
+    tally = fresh if fresh.survivals else view.ledger.tally(cell)
+    return Fix(
+        kind="avoids",
+        set=dict(changes),
+        cell=cell,
+        advice=f"Run with {changed(changes)}.",
+        clean_runs=tally.survivals,
+        clean_steps=tally.steps,
+        failure_rate_upper_95=Rate(value=upper95(tally.survivals)) if tally.survivals else None,
+        verified=found is not None and found.verified,
+    )
+
+
+def _other_fixes(view: View, found: verify.Check) -> list[Fix]:
+    ways = [_fix(view, changes) for changes in view.ways_out() if changes != found.fix and not verify.rejected(view, changes)]
+    hidden = [change for change, state in view.states().items() if state == "survives" and view.barred(dict([change]))]
+    return ways + [_hiding(view, change) for change in hidden]
+
+
+def _hiding(view: View, change: Change) -> Fix:
+    why = view.vetoed.get(change, "the specification says that this value hides the fault instead of removing it")
+    fix = _fix(view, dict([change]))
+    return dataclasses.replace(fix, kind="hides", why=why, advice=f"Do not rely on {changed(fix.set)}: {why}.")
+
+
+# ------------------------------------------------------------------ judgement
+def _status(view: View, found: verify.Check, *, complete: bool, confirmed: bool) -> Status:
+    tally = view.ledger.tally(view.grid.known_bad)
+    if not tally.deaths:
+        if tally.survivals == 0 or not complete:
+            return "inconclusive"
+        claimed = any(each.died for each in view.grid.spec.observed)
+        return "healthy" if tally.survivals >= calibrate.CLEAN_RUNS and not claimed and not tally.neutral else "not_reproduced"
+    if confirmed:
+        return "diagnosed"
+    return "suspected" if found.fix is not None or view.culprit() else "inconclusive"
+
+
+def _reasons(view: View, found: verify.Check, tally: Tally) -> list[str]:
+    """Why the answer is not confirmed; empty when it is."""
+    if not tally.deaths:
+        return ["the crash was not reproduced"]
+    if found.fix is None:
+        return ["no contrast: nothing that may be a fix survives"]
+    reasons = []
+    if not found.verified:
+        reasons.append(f"the fix has {found.clean} of {found.clean_wanted} fresh clean runs")
+    if found.bad_again is not True:
+        reasons.append("no fresh run of the known-bad cell " + ("dies any more" if found.bad_again is False else "has died yet"))
+    if found.sufficient is not True:
+        reasons.append(_insufficient(view, found))
+    if view.probability() < view.confidence:
+        reasons.append(f"the culprit has probability {view.probability():.2f}, below {view.confidence:g}")
+    return reasons
+
+
+def _insufficient(view: View, found: verify.Check) -> str:
+    if found.sufficient is None:
+        return "not enough random cells inside the culprit have died alike"
+    axes = sorted({axis for each in view.combinations() for axis in each.changes}) or ["other axes"]
+    return f"the culprit is not sufficient: a cell inside it survives ({' and '.join(axes)} interact)"

@@ -1,0 +1,161 @@
+"""Last stage: fresh runs that were not used to find the answer.  Does the fix hold, and does the culprit suffice?"""
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from collections.abc import Mapping
+
+from matrix.records import Cell, Value
+from matrix.search.decode import NEUTRAL, State, View
+from matrix.search.find import reduce_step
+from matrix.search.stats import clean_runs_for_e_value
+from matrix.search.want import Step, Want
+from matrix.search.words import changed
+
+E_VALUE = 20.0  # evidence that the fix no longer crashes at the rate that was seen before; a false alarm has a chance of at most 1/20
+CLEAN = 3  # at least so many clean runs of the fix
+INSIDE = 2  # random cells inside the culprit that must die alike
+TRIES = 6  # cells drawn for that, since some end in another way
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Check:
+    """How far the verification is.  `None` for a fact: not known yet, or it cannot be known."""
+
+    fix: Cell | None  # the changes under test; None: there is no way out to test
+    clean: int = 0  # fresh clean runs of the fix
+    clean_wanted: int = 0
+    bad_again: bool | None = None  # a fresh run of the known-bad cell died alike
+    sufficient: bool | None = None  # random cells inside the culprit died alike
+    inside: tuple[Cell, ...] = ()  # cells whose answer decides that
+
+    @property
+    def verified(self) -> bool:
+        return self.fix is not None and self.clean >= self.clean_wanted
+
+
+def check(view: View, seed: int) -> Check:
+    fix = next((changes for changes in view.ways_out() if not rejected(view, changes)), None)
+    if fix is None:
+        return Check(fix=None)
+    sufficient, inside = _sufficiency(view, seed)
+    return Check(
+        fix=fix,
+        clean=clean_runs(view, fix),
+        clean_wanted=max(CLEAN, clean_runs_for_e_value(view.mixture(verified=False), E_VALUE)),
+        bad_again={"dies": True, "survives": False}.get(_fresh(view, view.grid.known_bad)),
+        sufficient=sufficient,
+        inside=inside,
+    )
+
+
+def step(view: View, seed: int) -> Step:
+    """The next fresh run: the fix first, then the known-bad cell, then the inside of the culprit."""
+    found = check(view, seed)
+    if found.fix is None:
+        return None
+    steps = [_fix_step(view, found), _bad_step(view, found), *(_inside_step(view, cell) for cell in found.inside)]
+    if found.sufficient is False:
+        steps.append(reduce_step(view))
+    wanted = next((each for each in steps if isinstance(each, Want)), None)
+    return wanted or ("wait" if "wait" in steps else None)
+
+
+def cost(view: View, seed: int) -> int:
+    """Runs that the verification still needs, as expected from the crash rate; 0 when there is nothing to verify."""
+    found = check(view, seed)
+    if found.fix is None:
+        return 0
+    deaths = (found.bad_again is None) + len(found.inside)
+    return max(0, found.clean_wanted - found.clean) + math.ceil(deaths / view.mixture().rate)
+
+
+def clean_runs(view: View, changes: Cell) -> int:
+    return view.ledger.tally(view.grid.apply(changes), "verify").survivals
+
+
+def rejected(view: View, changes: Cell) -> bool:
+    """Fresh runs of this fix keep ending in other ways: it is no way out, though it avoids the main failure."""
+    tally = view.ledger.tally(view.grid.apply(changes), "verify")
+    return tally.neutral >= max(NEUTRAL, tally.survivals)
+
+
+def _fresh(view: View, cell: Mapping[str, Value]) -> State:
+    """As View.state, from the verification runs alone."""
+    tally = view.ledger.tally(cell, "verify")
+    if tally.deaths:
+        return "dies"
+    if tally.survivals >= view.needed:
+        return "survives"
+    return "unknown" if tally.neutral >= max(NEUTRAL, tally.survivals) or tally.unavailable else "open"
+
+
+def _sufficiency(view: View, seed: int) -> tuple[bool | None, tuple[Cell, ...]]:
+    """Whether cells inside the culprit die whatever the other axes are, and the cells that are still to be run."""
+    if view.culprit() and view.combinations():
+        return False, ()
+    died, tried, still_open = 0, 0, list[Cell]()
+    for cell in _drawn_inside(view, seed):
+        state = _fresh(view, cell)
+        tried += 1
+        died += state == "dies"
+        if state == "survives":
+            return False, ()
+        if state == "open":
+            still_open.append(cell)
+        if died + len(still_open) == INSIDE:
+            break
+    if still_open:
+        return None, tuple(still_open)
+    return (True if died >= min(INSIDE, tried) else None), ()
+
+
+def _drawn_inside(view: View, seed: int) -> list[Cell]:
+    """Distinct cells: culprit axes at values that still die, other axes at values seen harmless or never tested.
+
+    The first is the far corner (ordered axes as far from the known-bad cell as they still die), where a product such as
+    bs x steps gives itself away; the others are drawn at random."""
+    culprit = view.culprit()
+    choices = {name: culprit.get(name) or _harmless(view, name) for name in view.grid.axes}
+    corner = {name: _farthest(view, name, values) for name, values in choices.items()}
+    cures = [combination.changes for combination in view.combinations()]
+    drawn = [view.grid.inside(random.Random(f"{seed} inside {k}"), choices if k else corner, cures) for k in range(TRIES)]
+    return list({view.grid.key(cell): cell for cell in drawn if cell is not None}.values())
+
+
+def _farthest(view: View, axis: str, values: list[Value]) -> list[Value]:
+    return [max(values, key=lambda value: view.grid.distance((axis, value)))] if view.grid.axes[axis].ordered else values
+
+
+def _harmless(view: View, axis: str) -> list[Value]:
+    bad, states, spec = view.grid.known_bad[axis], view.states(), view.grid.spec
+    others = [value for value in view.grid.axes[axis].values if spec.unavailable(axis, value) is None]
+    return [value for value in others if value == bad or states.get((axis, value), "open") in ("dies", "open")]
+
+
+def _fix_step(view: View, found: Check) -> Step:
+    assert found.fix is not None
+    cell = view.grid.apply(found.fix)
+    missing, pending = found.clean_wanted - found.clean, view.ledger.tally(cell, "verify").pending
+    if missing <= pending:
+        return "wait" if missing > 0 else None
+    why = f"Fresh run {found.clean + pending + 1} of {found.clean_wanted} of the fix {changed(found.fix)}."
+    return Want(cell=cell, purpose="verify", why=why)
+
+
+def _bad_step(view: View, found: Check) -> Step:
+    bad = view.grid.known_bad
+    if _fresh(view, bad) != "open":
+        return None
+    if view.ledger.tally(bad, "verify").pending:
+        return "wait"
+    return Want(cell=bad, purpose="verify", why="The known-bad cell once more: does it still die while the fix survives?")
+
+
+def _inside_step(view: View, cell: Cell) -> Step:
+    if view.ledger.tally(cell, "verify").pending:
+        return "wait"
+    culprit = changed({name: value for name, value in cell.items() if name in view.culprit()})
+    why = f"With {culprit} and the other axes drawn at random: does it die in the same way?"
+    return Want(cell=cell, purpose="verify", why=why if culprit else "Other axes drawn at random: does it die in the same way?")

@@ -1,0 +1,20 @@
+"""What a stage of the search answers when it is asked for the next run."""
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from matrix.records import Cell, Purpose
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Want:
+    """A run that would teach something."""
+
+    cell: Cell
+    purpose: Purpose
+    why: str
+
+
+# "wait": nothing to ask before an open question is answered; None: this stage has what it needs
+Step = Want | Literal["wait"] | None
