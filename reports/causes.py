@@ -10,6 +10,8 @@ from reports.model import Block, Bullets, Heading, Line, Para, Row, Section, Spa
 from reports.text import interval, listed, one_line, percent, plural, sentence
 from reports.words import GRADES, cause
 
+MOST_FACTS, MOST_SOURCES = 12, 4
+
 
 def ranking(folder: RunFolder, verdict: Verdict) -> Section:
     rows = [_ranked_row(entry, first=position == 0) for position, entry in enumerate(verdict.ranking)]
@@ -51,17 +53,31 @@ def _culprit(culprit: dict[str, list[Value]], first: Ranked) -> list[Line]:
 
 
 def _facts(folder: RunFolder, facts: Sequence[Fact], none: str) -> list[Block]:
-    return [Bullets([fact_line(folder, fact) for fact in facts])] if facts else [Para(line(none))]
+    """One line for each different fact: the same fact of several attempts is one line with several links."""
+    same: dict[str, list[Fact]] = {}
+    for fact in facts:
+        same.setdefault(sentence(fact.fact), []).append(fact)
+    lines = [line(f"{text} ", *_sources(folder, group)) for text, group in list(same.items())[:MOST_FACTS]]
+    more = (
+        [line(f"{len(same) - MOST_FACTS} more are in ", Span("verdict.json", folder.href("verdict.json")))]
+        if len(same) > MOST_FACTS
+        else []
+    )
+    return [Bullets([*lines, *more])] if lines else [Para(line(none))]
 
 
-def fact_line(folder: RunFolder, fact: Fact) -> Line:
-    """The fact and the file that backs it; a file that is not there is said to be missing, not linked."""
+def _sources(folder: RunFolder, facts: Sequence[Fact]) -> list[Span]:
+    """The files behind a fact; one that is not there is said to be missing, not linked."""
+    parts = [part for fact in facts[:MOST_SOURCES] for part in (_source(folder, fact), Span(" "))]
+    return [*parts, Span(f"and {len(facts) - MOST_SOURCES} more")] if len(facts) > MOST_SOURCES else parts[:-1]
+
+
+def _source(folder: RunFolder, fact: Fact) -> Span:
     if not fact.file:
-        source = f" (attempt {fact.attempt})" if fact.attempt else ""
-        return line(f"{sentence(fact.fact)}{source}")
-    href = folder.attempt_href(fact.attempt, fact.file) if fact.attempt else folder.href(fact.file)
+        return Span(f"(attempt {fact.attempt})" if fact.attempt else "(of several attempts)")
     name = f"{fact.attempt}/{fact.file}" if fact.attempt else fact.file
-    return line(f"{sentence(fact.fact)} ", Span(name, href) if href else f"({name}: the file is not in this folder)")
+    href = folder.attempt_href(fact.attempt, fact.file) if fact.attempt else folder.href(fact.file)
+    return Span(name, href) if href else Span(f"({name}: the file is not in this folder)")
 
 
 # ------------------------------------------------------------------ more than one failure

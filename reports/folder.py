@@ -51,9 +51,6 @@ class RunFolder:
     def attempt_href(self, attempt: str, file: str) -> str | None:
         return self.href("attempts", attempt, file)
 
-    def by_id(self, attempt: str | None) -> AttemptFolder | None:
-        return next((folder for folder in self.attempts if folder.id == attempt), None)
-
     @property
     def observed(self) -> list[tuple[AttemptFolder, records.Observation]]:
         """The complete attempts."""

@@ -9,6 +9,8 @@ from reports.text import clean, one_line
 
 _SPECIAL = re.compile(r"([\\`*\[\]<>|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")  # an underscore inside a word means nothing
 
+_STARTS_BLOCK = re.compile(r"^(\s*\d*)([#+=.)-])(?=[#+=-]*(?:\s|$))")  # a heading, a list, a rule
+
 
 def to_markdown(model: ReportModel) -> str:
     figures = Bullets([(Span(f"{name}: "), Span(value, style="strong")) for name, value in model.key_figures])
@@ -52,7 +54,8 @@ def _table(table: Table) -> str:
 
 
 def inline(line: Line, in_table: bool = False) -> str:
-    return "".join(_span(span, in_table) for span in line)
+    text = "".join(_span(span, in_table) for span in line)
+    return text if in_table else _STARTS_BLOCK.sub(r"\1\\\2", text)
 
 
 def _span(span: Span, in_table: bool) -> str:
