@@ -49,7 +49,7 @@ class TrainConfig:
     mine_every: Annotated[int, "steps from one mining to the next, which mines for the queries of these steps"] = 10
     mine_reuse: Annotated[int, "steps for which a mined query is not mined again; 0: as --mine-every"] = 0
     mine_timeout: Annotated[float, "seconds to wait for the miner thread or process; 0: without end"] = 0.0
-    warm_search: Annotated[bool, "thread, process: the trainer itself mines the first time, before the miner is started"] = True
+    warm_search: Annotated[bool, "the trainer mines the first time itself, then starts the miner; without: starts it first of all"] = True
     negatives: Annotated[int, "hard negatives for each query, at most"] = 8
     candidates: Annotated[int, "nearest documents that are looked at"] = 128
     query_batch: Annotated[int, "queries in one FAISS search"] = 2048

@@ -33,15 +33,17 @@ def train(config: TrainConfig) -> None:
     order = Order(len(pairs), config.bs, config.shuffle, config.seed)
     total = config.max_steps or config.epochs * order.steps_per_epoch
 
+    history = History(config)
+    mining = Mining(config, pairs, bank, order, total)  # before anything is computed: it may fork
+
     torch.manual_seed(config.seed)
     tower = QueryTower(config.dim, config.hidden, config.cell).to(device)
     optimizer = AdamW(list(tower.parameters()), config.weight_decay)
     updates = math.ceil(total / config.accum)
     fifo = FifoBank(config.memory_bank_size, config.dim, device) if config.memory_bank_size else None
-    history = History(config)
     losses: list[float] = []
 
-    with contextlib.closing(Progress(total)) as progress, contextlib.closing(Mining(config, pairs, bank, order, total)) as mining:
+    with contextlib.closing(Progress(total)) as progress, contextlib.closing(mining):
         for step, (rows, x, y) in enumerate(micro_batches(pairs, order, total, config), start=1):
             lr = cosine_lr((step - 1) // config.accum, updates, config.lr, config.lr_floor)
             if config.mining != "off" and mining.due(step):
@@ -116,8 +118,14 @@ class Mining:
     def __init__(self, config: TrainConfig, pairs: Pairs, bank: Floats, order: Order, total: int) -> None:
         self.config, self.pairs, self.bank, self.order, self.total = config, pairs, bank, order, total
         self.mined = HardNegatives(len(pairs), config.negatives, config.mine_reuse or config.mine_every)
-        self.miner: Miner | None = None
         self.asked: Rows | None = None  # what the miner is working on
+        ahead = config.mining in ("thread", "process")
+        self.miner: Miner | None = self.start_miner() if ahead and not config.warm_search else None
+
+    def start_miner(self) -> Miner:
+        if self.config.mining == "thread":
+            return ThreadMiner(self.bank, self.config)
+        return ProcessMiner(self.config, self.config.mine_every * self.config.bs)
 
     def due(self, step: int) -> bool:
         return step >= self.config.mine_start and (step - self.config.mine_start) % self.config.mine_every == 0
@@ -127,16 +135,13 @@ class Mining:
         if self.config.mining == "sync":
             self.mine_here(step, tower)
             return
-        # A thread or a process works one window ahead.  There is nothing to collect the first time.
-        if self.miner is None and self.config.warm_search:
+        if self.miner is None:  # the warm search
             self.mine_here(step, tower)
-        if self.miner is None:
-            most = self.config.mine_every * self.config.bs
-            self.miner = ThreadMiner(self.bank, self.config) if self.config.mining == "thread" else ProcessMiner(self.config, most)
-            if not self.config.warm_search:
-                self.ask(step, tower)
+            self.miner = self.start_miner()
+        elif self.asked is None:  # the first time without a warm search
+            self.ask(step, tower)
         self.collect(step)
-        self.ask(step + self.config.mine_every, tower)
+        self.ask(step + self.config.mine_every, tower)  # the miner works one window ahead
 
     def mine_here(self, step: int, tower: QueryTower) -> None:
         rows = self.needed(step)
