@@ -1,4 +1,5 @@
 """For every test: the repository's packages are importable, and children that tests start inherit a small thread count."""
+
 from __future__ import annotations
 
 import os

@@ -2,6 +2,7 @@
 
 Interleaved in one run.  `true` shows the fixed cost; a short Python program shows what the hook adds to a Python child.
 """
+
 from __future__ import annotations
 
 import statistics
@@ -25,12 +26,21 @@ COMMANDS = {"true": ["true"], "python": [sys.executable, "-c", "print('step 1')"
 
 def bare(argv: list[str]) -> float:
     began = time.perf_counter()
-    subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, check=True)
+    subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, check=True)
     return time.perf_counter() - began
 
 
 def supervised(argv: list[str], folder: Path, guardian: Guardian, number: int) -> float:
-    attempt = Attempt(id=f"{number:04d}-0", trial=Trial(id=number, cell={}), argv=argv, env={}, cwd=str(folder), key="", program="", memory_limit_bytes=GIB)
+    attempt = Attempt(
+        id=f"{number:04d}-0",
+        trial=Trial(id=number, cell={}),
+        argv=argv,
+        env={},
+        cwd=str(folder),
+        key="",
+        program="",
+        memory_limit_bytes=GIB,
+    )
     began = time.perf_counter()
     run(Job(attempt=attempt, folder=folder / attempt.id, limits=Limits()), guardian, stop=threading.Event())
     return time.perf_counter() - began
@@ -41,7 +51,12 @@ def measure(argv: list[str], folder: Path, guardian: Guardian, first: int) -> di
     pairs = [(bare(argv), supervised(argv, folder, guardian, first + 1 + n)) for n in range(ROUNDS)]
     plain, ours = zip(*pairs, strict=True)
     added = statistics.median(b - a for a, b in pairs)
-    return {"subprocess.run": spread(plain), "attempt": spread(ours), "added_median_ms": round(added * 1e3, 2), "ratio_median": round(statistics.median(b / a for a, b in pairs), 2)}
+    return {
+        "subprocess.run": spread(plain),
+        "attempt": spread(ours),
+        "added_median_ms": round(added * 1e3, 2),
+        "ratio_median": round(statistics.median(b / a for a, b in pairs), 2),
+    }
 
 
 def main() -> None:

@@ -1,4 +1,5 @@
 """Where benchmarks write: benchmarks/results/<name>.json, which the README's figures cite."""
+
 from __future__ import annotations
 
 import json
@@ -16,7 +17,12 @@ RESULTS = Path(__file__).with_name("results")
 def save(name: str, figures: dict[str, Any]) -> None:
     """Print the figures and keep them with the machine they were measured on."""
     RESULTS.mkdir(exist_ok=True)
-    machine = {"cpus": psutil.cpu_count(), "memory_gib": round(psutil.virtual_memory().total / 2**30), "python": platform.python_version(), "system": platform.system()}
+    machine = {
+        "cpus": psutil.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "python": platform.python_version(),
+        "system": platform.system(),
+    }
     text = json.dumps({"benchmark": name, "machine": machine, **figures}, indent=1)
     (RESULTS / f"{name}.json").write_text(text + "\n")
     print(text)

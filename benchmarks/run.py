@@ -1,4 +1,5 @@
 """How long `make run` takes once everything is installed, from specification to report: `python -m benchmarks.run`."""
+
 from __future__ import annotations
 
 import json

@@ -1,4 +1,5 @@
 """How long `--help` takes against an empty Python, interleaved in one run: `python -m benchmarks.startup`."""
+
 from __future__ import annotations
 
 import statistics
@@ -23,7 +24,16 @@ def main() -> None:
     pairs = [(once(EMPTY), once(HELP)) for _ in range(ROUNDS)]
     empty, asked = zip(*pairs, strict=True)
     ratio = statistics.median(h / e for e, h in pairs)
-    save("startup", {"rounds": ROUNDS, "python -c pass": spread(empty), "python -m matrix --help": spread(asked), "ratio_median": round(ratio, 2), "ratio_wanted_at_most": 5})
+    save(
+        "startup",
+        {
+            "rounds": ROUNDS,
+            "python -c pass": spread(empty),
+            "python -m matrix --help": spread(asked),
+            "ratio_median": round(ratio, 2),
+            "ratio_wanted_at_most": 5,
+        },
+    )
 
 
 if __name__ == "__main__":

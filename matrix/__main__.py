@@ -2,6 +2,7 @@
 
 Exit codes: 0 done (also when variants died), 2 bad input, 3 the surroundings failed, 130 interrupted and resumable.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 if TYPE_CHECKING:
-    from matrix.records import Value, Verdict
+    from matrix.records import Verdict
     from matrix.spec import Spec
 
 BAD_INPUT, SURROUNDINGS, INTERRUPTED = 2, 3, 130
@@ -118,7 +119,9 @@ def summary(verdict: Verdict, where: Path) -> str:
     if verdict.fix:
         change = " ".join(f"{name}={value}" for name, value in verdict.fix.set.items())
         lines.append(f"fix: {change} ({verdict.fix.kind}; {verdict.fix.clean_runs} clean runs)")
-    lines += [f"not a fix: {' '.join(f'{n}={v}' for n, v in fix.set.items())} only hides it" for fix in verdict.other_fixes if fix.kind == "hides"]
+    lines += [
+        f"not a fix: {' '.join(f'{n}={v}' for n, v in fix.set.items())} only hides it" for fix in verdict.other_fixes if fix.kind == "hides"
+    ]
     return "\n".join([*lines, f"report: {where / 'report.html'}  {where / 'report.md'}"])
 
 
@@ -157,7 +160,8 @@ def check_program(spec: Spec) -> None:
     path = spec.run.env.get("PATH", os.environ.get("PATH"))
     found = shutil.which(program, path=path) if os.sep not in program else shutil.which(str(cwd / program))
     if not found:
-        fail(f"run.command: {program!r} was not found (or is not executable) {'in ' + str(cwd) if os.sep in program else 'on PATH'}; give the full path of the program", BAD_INPUT)
+        where = f"in {cwd}" if os.sep in program else "on PATH"
+        fail(f"run.command: {program!r} was not found (or is not executable) {where}; give the full path of the program", BAD_INPUT)
     for name in spec.run.writes:
         if not (cwd / name).exists():
             fail(f"run.writes: {cwd / name} does not exist; each attempt gets a fresh copy of it, so make it first", BAD_INPUT)

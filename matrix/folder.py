@@ -1,4 +1,5 @@
 """Run folders: runs/<name>/<stamp>, private, locked while in use."""
+
 from __future__ import annotations
 
 import contextlib
@@ -26,7 +27,9 @@ def create(name: str, *, root: Path = RUNS) -> Path:
         except FileExistsError:
             continue
         except OSError as problem:
-            raise FolderError(f"cannot make the run folder {folder}: {problem.strerror}; run from a folder that you may write to") from problem
+            raise FolderError(
+                f"cannot make the run folder {folder}: {problem.strerror}; run from a folder that you may write to"
+            ) from problem
         (folder / "attempts").mkdir(mode=0o700)
         return folder
     raise FolderError(f"cannot find a free name in {parent}")

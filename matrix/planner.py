@@ -3,6 +3,7 @@
 Everything is on disk before the next step starts: an attempt is complete when its observation is there, and the
 verdict is rewritten after every attempt.  So whatever kills the tool, `--resume` adopts what is complete.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -121,7 +122,12 @@ class Planner:
     def _attempt(self, trial: Trial) -> Attempt:
         spec = self.spec
         name = f"{self._next_number:04d}-{cell_hash(trial.cell)}"
-        holders = {"attempt_dir": str(self.folder / "attempts" / name), "attempt": str(self._next_number), "port": str(_free_port()), "gpu": ""}
+        holders = {
+            "attempt_dir": str(self.folder / "attempts" / name),
+            "attempt": str(self._next_number),
+            "port": str(_free_port()),
+            "gpu": "",
+        }
         cpus = self._cpus()
         holders["cpu_list"] = ",".join(map(str, cpus if cpus is not None else sorted(os.sched_getaffinity(0))))
         launch = spec.launch(trial.cell, max_steps=trial.max_steps, placeholders=holders)

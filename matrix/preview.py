@@ -1,4 +1,5 @@
 """What a run is going to do, before anything runs."""
+
 from __future__ import annotations
 
 import os
@@ -73,7 +74,11 @@ def preview(spec: Spec, asked_jobs: int | None) -> str:
         values = ", ".join(_value(axis, value) for value in axis.values)
         lines.append(f"  {axis.name:12} {values}")
     expected = Search(spec, seed=spec.search.seed).expected_runs()
-    lines += ["", f"known bad: {describe_cell(plan.known_bad)}", f"{spec.size} cells; strategy {plan.strategy}; about {expected} runs, at most {spec.search.max_runs}"]
+    lines += [
+        "",
+        f"known bad: {describe_cell(plan.known_bad)}",
+        f"{spec.size} cells; strategy {plan.strategy}; about {expected} runs, at most {spec.search.max_runs}",
+    ]
     lines.append(f"{plan.jobs} at a time; {_cost(spec, expected, plan.jobs)}")
     return "\n".join([*lines, *(f"note: {notice}" for notice in plan.notices)])
 

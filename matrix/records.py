@@ -7,6 +7,7 @@ an observation says `returncode=-9, peak_tree_rss_bytes=...` and never "looks li
 Every record is frozen and keyword-only, carries units in its names and says what `None` means.
 Readers must treat every field that has a default as optional: files of older versions lack it.
 """
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,4 +1,5 @@
 """What people see while a matrix runs: plain lines when the output is not a terminal, a live table when it is."""
+
 from __future__ import annotations
 
 import collections

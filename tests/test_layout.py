@@ -1,4 +1,5 @@
 """The house rules that a machine can check: who may import whom, what stays behind the process boundary."""
+
 from __future__ import annotations
 
 import ast
@@ -46,7 +47,9 @@ def imports(path: Path) -> set[str]:
 
 
 def offences(package: str, forbidden: tuple[str, ...]) -> list[str]:
-    return [f"{path.relative_to(ROOT)} imports {name}" for path in modules(package) for name in imports(path) if name.split(".")[0] in forbidden]
+    return [
+        f"{path.relative_to(ROOT)} imports {name}" for path in modules(package) for name in imports(path) if name.split(".")[0] in forbidden
+    ]
 
 
 def test_every_package_has_modules_to_check() -> None:
@@ -62,7 +65,12 @@ def test_the_patient_knows_nothing_of_the_doctor() -> None:
 
 
 def test_reports_read_records_only() -> None:
-    wrong = [f"{path.name}: {name}" for path in modules("reports") for name in imports(path) if name.startswith("matrix") and not name.startswith("matrix.records")]
+    wrong = [
+        f"{path.name}: {name}"
+        for path in modules("reports")
+        for name in imports(path)
+        if name.startswith("matrix") and not name.startswith("matrix.records")
+    ]
     assert wrong == []
 
 
@@ -95,7 +103,9 @@ def test_no_module_has_a_name_of_the_standard_library_or_is_called_utils() -> No
     assert wrong == []
 
 
-@pytest.mark.parametrize("argv", [["-c", "import matrix"], ["-m", "matrix", "--help"], ["-c", "import reports"], ["-m", "trainer", "--help"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "argv", [["-c", "import matrix"], ["-m", "matrix", "--help"], ["-c", "import reports"], ["-m", "trainer", "--help"]], ids=" ".join
+)
 def test_starting_up_loads_nothing_heavy(argv: list[str]) -> None:
     done = subprocess.run([sys.executable, "-X", "importtime", *argv], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

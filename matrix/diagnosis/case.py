@@ -1,4 +1,5 @@
 """Everything that the diagnosis may look at: the observations, how they were judged, what the search found."""
+
 from __future__ import annotations
 
 import dataclasses

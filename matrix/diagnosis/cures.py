@@ -1,4 +1,5 @@
 """Which of the changes that survive cure the fault, which go around it, and which only hide it."""
+
 from __future__ import annotations
 
 from typing import Literal
@@ -9,7 +10,7 @@ from matrix.records import Cell
 from matrix.search import Search
 
 ADVICE = {
-    openmp.CAUSE: "Let everything in the process use one OpenMP runtime: install the packages from one source, or load the same copy of the library.",
+    openmp.CAUSE: "Let the whole process use one OpenMP runtime: packages from one source, or the same copy of the library for all.",
 }
 
 

@@ -1,4 +1,5 @@
 """What the way of ending says by itself: exceptions, exits, signals from outside, native crashes, hangs."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -38,21 +39,34 @@ def _signal(death: Observation, name: str) -> Iterator[Finding]:
     yield _finding("python_exception", "traceback", death, -5.0, f"it was ended by {name}, not by an exception", "observation.json")
     if name not in FAULTS:
         weight = 1.0 if death.memory.oom_kills else 3.5 if name != "SIGKILL" else 2.0
-        yield _finding("external_signal", "signal", death, weight, f"{name} is sent from outside the program's own instructions", "observation.json")
+        yield _finding(
+            "external_signal", "signal", death, weight, f"{name} is sent from outside the program's own instructions", "observation.json"
+        )
         return
     yield _finding("external_signal", "signal", death, -3.0, f"{name} is raised by the program's own instructions", "observation.json")
     if name == "SIGILL":
-        yield _finding("illegal_instruction", "signal", death, 4.0, "SIGILL: the processor does not know an instruction", "observation.json")
+        yield _finding(
+            "illegal_instruction", "signal", death, 4.0, "SIGILL: the processor does not know an instruction", "observation.json"
+        )
     else:
         yield _finding("native_memory_corruption", "signal", death, 0.5, f"{name} in native code", "observation.json")
     for line in death.output_tail:
         if name == "SIGABRT" and any(word in line for word in HEAP_WORDS):
-            yield _finding("native_memory_corruption", "heap message", death, 3.0, f"the allocator found its heap damaged: {line.strip()}", "stderr.log")
+            yield _finding(
+                "native_memory_corruption",
+                "heap message",
+                death,
+                3.0,
+                f"the allocator found its heap damaged: {line.strip()}",
+                "stderr.log",
+            )
             return
 
 
 def _hang(death: Observation) -> Iterator[Finding]:
-    where = "; ".join(f"{p.role} {p.pid} {p.state} {p.wchan}".strip() + f" {p.cpu_delta_s:.1f} s CPU in {p.window_s:.0f} s" for p in death.processes)
+    where = "; ".join(
+        f"{p.role} {p.pid} {p.state} {p.wchan}".strip() + f" {p.cpu_delta_s:.1f} s CPU in {p.window_s:.0f} s" for p in death.processes
+    )
     yield _finding("python_exception", "traceback", death, -5.0, "it hung; it did not raise", "observation.json")
     threaded = [fork for fork in death.forks if fork.threads_alive > 1]
     children = [p for p in death.processes if p.role != "main"]

@@ -1,4 +1,5 @@
 """From the facts of one attempt to what the search is told: died, survived, censored or unavailable."""
+
 from __future__ import annotations
 
 from matrix.records import Observation, Outcome

@@ -1,4 +1,5 @@
 """Was it memory?  The kernel's own counter proves it; a curve far below every limit clears it."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -52,7 +53,9 @@ def _share(memory: Memory) -> float | None:
 
 def _far_below(memory: Memory) -> str:
     peak = memory.peak_tree_rss_bytes or memory.peak_group_bytes
-    room = f"the limit of {_size(memory.limit_bytes)}" if memory.limit_bytes else f"the {_size(memory.system_available_bytes)} that were free"
+    room = (
+        f"the limit of {_size(memory.limit_bytes)}" if memory.limit_bytes else f"the {_size(memory.system_available_bytes)} that were free"
+    )
     return f"memory peaked at {_size(peak)}, far below {room}, and the kernel counted no OOM kill"
 
 

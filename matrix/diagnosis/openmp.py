@@ -4,6 +4,7 @@ What counts is what was mapped, not what was printed: a program can print the ru
 words are lost when stderr is.  The runtime aborts at the first *use* of the second copy.  KMP_DUPLICATE_LIB_OK
 silences the check; both copies stay loaded, so a survivor under it is not cured.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -27,14 +28,34 @@ def _from_death(death: Observation) -> Iterator[Finding]:
     groups = duplicate_runtimes(death)
     aborted = death.exit.signal == "SIGABRT"
     if groups:
-        yield _finding("mapped", death, 4.0 if aborted else 2.0, f"{_names(groups[0])} were mapped into pid {groups[0][0].pid} when it died", "maps.txt")
+        yield _finding(
+            "mapped",
+            death,
+            4.0 if aborted else 2.0,
+            f"{_names(groups[0])} were mapped into pid {groups[0][0].pid} when it died",
+            "maps.txt",
+        )
     elif _at_death(death):
-        yield _finding("mapped", death, -5.0, "the map of the process at death holds at most one OpenMP runtime of the LLVM/Intel family", "maps.txt")
+        yield _finding(
+            "mapped", death, -5.0, "the map of the process at death holds at most one OpenMP runtime of the LLVM/Intel family", "maps.txt"
+        )
     elif not any(library.family == "openmp-llvm" for library in death.libraries):
-        yield _finding("mapped", death, -1.5, "no OpenMP runtime of the LLVM/Intel family was seen in the process (it may have been loaded just before)", "maps.txt")
+        yield _finding(
+            "mapped",
+            death,
+            -1.5,
+            "no OpenMP runtime of the LLVM/Intel family was seen in the process (it may have been loaded just before)",
+            "maps.txt",
+        )
     if aborted:
         for left in death.omp_registrations:
-            yield _finding("registered", death, 1.5, f"the OpenMP runtime {PurePath(left.library).name} was registered by pid {left.pid} and never signed off", "observation.json")
+            yield _finding(
+                "registered",
+                death,
+                1.5,
+                f"the OpenMP runtime {PurePath(left.library).name} was registered by pid {left.pid} and never signed off",
+                "observation.json",
+            )
     if groups and any(MESSAGE in line for line in death.output_tail):
         yield _finding("message", death, 1.0, "the second runtime said so itself: OMP: Error #15", "stderr.log")
     if death.exit.signal not in ("SIGABRT", "SIGSEGV") and not groups:
@@ -47,7 +68,9 @@ def _from_contrast(case: Case) -> Iterator[Finding]:
     for survivor in case.survivors:
         groups = duplicate_runtimes(survivor)
         if groups and _overridden(case, survivor):
-            yield _finding("override", survivor, 2.0, f"with {OVERRIDE} set it survives although both runtimes are still loaded", "maps.txt")
+            yield _finding(
+                "override", survivor, 2.0, f"with {OVERRIDE} set it survives although both runtimes are still loaded", "maps.txt"
+            )
         elif not groups and any(library.family == "openmp-llvm" for library in survivor.libraries):
             yield _finding("one runtime", survivor, 2.0, "with one runtime of the family loaded it survives", "maps.txt")
 
@@ -67,9 +90,7 @@ def is_gone(case: Case, cell: Cell) -> bool:
     """Whether the conflict itself is gone in the surviving attempts of `cell`, while everything else that was loaded still is."""
     crashed = {library.inode for death in case.deaths for library in death.libraries if library.family != "openmp-llvm"}
     survivors = [o for o in case.survivors_of(cell) if o.libraries]
-    return bool(survivors) and all(
-        not duplicate_runtimes(o) and crashed <= {library.inode for library in o.libraries} for o in survivors
-    )
+    return bool(survivors) and all(not duplicate_runtimes(o) and crashed <= {library.inode for library in o.libraries} for o in survivors)
 
 
 def _at_death(death: Observation) -> bool:

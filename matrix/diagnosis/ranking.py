@@ -1,4 +1,5 @@
 """From findings to a ranking: log likelihood ratios are added, an unknown cause always stays in the running."""
+
 from __future__ import annotations
 
 import math

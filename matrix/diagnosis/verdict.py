@@ -1,4 +1,5 @@
 """The verdict: what the search found (where), what the evidence says (why), and which change was shown to help."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -56,7 +57,9 @@ def _healthy(result: Result) -> list[Ranked]:
     text = f"Nothing died in {clean} runs." if clean else "Nothing has been run yet."
     return [
         Ranked(cause="healthy", probability=probability, grade=grade, summary=text),
-        Ranked(cause="unknown", probability=round(1 - probability, 4), grade="suspected", summary="A crash that is too rare to have been seen."),
+        Ranked(
+            cause="unknown", probability=round(1 - probability, 4), grade="suspected", summary="A crash that is too rare to have been seen."
+        ),
     ]
 
 
@@ -116,7 +119,11 @@ def _letters(number: int) -> str:
 def _text(case: Case, status: Status, ranked: Sequence[Ranked]) -> str:
     """One sentence: what is known, no more."""
     result, first = case.result, ranked[0]
-    beside = f" Beside it, {len(result.other_signatures)} other kind(s) of failure were seen: {', '.join(result.other_signatures)}." if result.other_signatures else ""
+    beside = (
+        f" Beside it, {len(result.other_signatures)} other kind(s) of failure were seen: {', '.join(result.other_signatures)}."
+        if result.other_signatures
+        else ""
+    )
     if status == "diagnosed":
         where = describe_cell({axis: "|".join(map(str, values)) for axis, values in first.culprit.items()}) or "every cell"
         return f"Diagnosed: {first.cause}, where {where}.{beside}"
@@ -128,4 +135,3 @@ def _text(case: Case, status: Status, ranked: Sequence[Ranked]) -> str:
     if not result.reproduced:
         return f"Inconclusive: {result.text}{beside}"
     return f"Inconclusive: it died of {result.main_signature}, but the evidence does not say why.{beside}"
-

@@ -4,6 +4,7 @@ The kernel writes a core's notes first, so a core cut off after a few MiB still 
 else sees a library that was loaded a millisecond before the abort.  The pattern is the machine's: it is read, never
 changed, and a file of the user's is never overwritten.
 """
+
 from __future__ import annotations
 
 import contextlib

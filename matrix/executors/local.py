@@ -1,4 +1,5 @@
 """Attempts side by side on this machine: one supervising thread each, one guardian for all."""
+
 from __future__ import annotations
 
 import contextlib

@@ -3,6 +3,7 @@
 One thread, one event loop: it drains the child's output, takes memory samples, looks at the processes twice a
 second, and ends the child when its patience is over.  A dead child is data; only `RunnerError` is raised.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -132,7 +133,9 @@ class Supervisor:
             for descriptor in readers:
                 os.close(descriptor)
 
-    def _follow(self, child: Child, readers: dict[int, str], sinks: dict[str, CappedFile], sampler: Sampler, stop: threading.Event, live: Live) -> None:
+    def _follow(
+        self, child: Child, readers: dict[int, str], sinks: dict[str, CappedFile], sampler: Sampler, stop: threading.Event, live: Live
+    ) -> None:
         """Until the main process has ended."""
         self.tree = Tree(self.token, 0, self.group)
         next_sample, next_look = 0.0, 0.0

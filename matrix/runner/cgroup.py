@@ -3,6 +3,7 @@
 A group does three things: it makes a memory limit that the kernel itself enforces (with a counter that proves an OOM
 kill), it lists every process of the attempt however it daemonised, and it knows the exact peak.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -68,7 +69,9 @@ def create(token: str, memory_limit_bytes: int | None) -> Group | None:
             name = "memory.max" if home.isolation == "cgroup-v2" else "memory.limit_in_bytes"
             (group.path / name).write_text(str(memory_limit_bytes))
             with contextlib.suppress(OSError):  # no swap accounting, or no swap: then there is nothing to forbid
-                swap, value = ("memory.swap.max", "0") if home.isolation == "cgroup-v2" else ("memory.memsw.limit_in_bytes", str(memory_limit_bytes))
+                swap, value = (
+                    ("memory.swap.max", "0") if home.isolation == "cgroup-v2" else ("memory.memsw.limit_in_bytes", str(memory_limit_bytes))
+                )
                 (group.path / swap).write_text(value)
     except OSError:
         group.remove()

@@ -11,6 +11,7 @@ Protocol: the tool sends `length (4 bytes, big endian) + JSON`, with the descrip
 The guardian answers on the status descriptor with JSON lines: {"pid": n}, then {"status": wait status, ...};
 or {"error": text} when the program could not be started.  End-of-file without a status means: the guardian died.
 """
+
 from __future__ import annotations
 
 import contextlib

@@ -1,4 +1,5 @@
 """The tool's side of the guardian: start a child, follow its status, find and end what belongs to it."""
+
 from __future__ import annotations
 
 import dataclasses

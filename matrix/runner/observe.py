@@ -1,4 +1,5 @@
 """From what the supervisor saw to the record of facts: calls every collector, judges nothing."""
+
 from __future__ import annotations
 
 import contextlib

@@ -1,4 +1,5 @@
 """A child's output in a file of bounded size: the head and the tail are kept, what is dropped between them is counted."""
+
 from __future__ import annotations
 
 import collections

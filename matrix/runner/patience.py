@@ -4,6 +4,7 @@ A process that sleeps and a process that spins can both hang, and both can be he
 child: `idle` needs silence and processes that do nothing, and one that keeps a CPU busy without progress is given
 the longer `stall`.
 """
+
 from __future__ import annotations
 
 import dataclasses

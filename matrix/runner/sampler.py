@@ -3,6 +3,7 @@
 /proc/PID/statm is read with descriptors that stay open (about 2 us a process); psutil elsewhere.  Each sample is
 several rows of memory.csv in long form, so that devices can be added without a new format.
 """
+
 from __future__ import annotations
 
 import contextlib

@@ -1,4 +1,5 @@
 """The processes of one attempt: who they are, whether they do anything, and how to end them."""
+
 from __future__ import annotations
 
 import contextlib

@@ -13,7 +13,7 @@ from matrix.records import Value
 from matrix.spec.fields import text_of
 from matrix.spec.model import AxisEntry, Choice
 from matrix.spec.placeholders import escape
-from matrix.spec.problems import Complaint, Where, describe
+from matrix.spec.problems import Complaint, Where, describe, wrong_key
 
 Kind = Literal["flag", "env", "choices", "package", "python"]
 
@@ -83,10 +83,10 @@ def written_values(entry: AxisEntry) -> list[Value]:
 
 
 def build_axis(name: str, entry: AxisEntry, joined: Iterable[Value] = ()) -> Axis:
-    """The axis of an entry; `joined` are values that `include` adds.  Call `check_entry` first."""
+    """The axis of an entry; `joined` are values that `include` adds.  What is wrong with the entry, `check_entry` says."""
     written = [*written_values(entry), *joined]
     values: list[Value] = [float(value) if isinstance(value, float) else value for value in written]
-    ordered = all(_number(value) for value in values) if entry.ordered is None else entry.ordered
+    ordered = all(_number(value) for value in values) if entry.ordered is None else entry.ordered and orderable(values)
     kind: Kind = next((kind for kind in _KINDS if getattr(entry, kind)), "flag")
     return Axis(
         name=name,
@@ -105,8 +105,8 @@ def check_entry(name: str, entry: AxisEntry) -> Iterator[Complaint]:
     """Everything that is wrong with one axis by itself."""
     where: Where = ("matrix", name)
     if not _NAME.fullmatch(name):
-        yield Complaint(where, f"{name!r} cannot name an axis", "allowed: letters, digits, _ . -; no . or - first", at_key=True)
-    yield from _check_kind(name, entry)
+        yield wrong_key(where, f"{name!r} cannot name an axis", "allowed: letters, digits, _ . -; no . or - first")
+    yield from _check_kind(where, entry)
     yield from _check_values(where, entry)
     if entry.ordered and (entry.choices is not None or not orderable(entry.values or [])):
         what = "only numbers (or true and false) have an order"
@@ -121,17 +121,16 @@ def check_shared_targets(axes: Iterable[Axis], length_flag: object) -> Iterator[
         for target in dict.fromkeys(target for target in targets if target):
             owner = owners.setdefault(target, axis.name)
             if owner != axis.name:
-                yield Complaint(("matrix", axis.name), f"axis '{axis.name}' sets {target}, and so does {owner}", "let one of them set it", at_key=True)
+                yield Complaint(("matrix", axis.name), f"sets {target}, and so does {owner}", "let one of them set it", at_key=True)
 
 
-def _check_kind(name: str, entry: AxisEntry) -> Iterator[Complaint]:
-    where: Where = ("matrix", name)
+def _check_kind(where: Where, entry: AxisEntry) -> Iterator[Complaint]:
     kinds = [kind for kind in _KINDS if getattr(entry, kind)]
     if len(kinds) > 1:
-        yield Complaint(where, f"axis '{name}' has both {' and '.join(kinds)}", f"an axis has at most one of: {', '.join(_KINDS)}", at_key=True)
+        yield Complaint(where, f"has both {' and '.join(kinds)}", f"an axis has at most one of: {', '.join(_KINDS)}", at_key=True)
     if (entry.values is None) == (entry.choices is None):
         what = "has both values and choices" if entry.choices else "has no values"
-        yield Complaint(where, f"axis '{name}' {what}", "give it `values: […]`, or `choices: {name: {args: […], env: {…}}}`", at_key=True)
+        yield Complaint(where, what, "give it `values: […]`, or `choices: {name: {args: […], env: {…}}}`", at_key=True)
     for kind in ("package", "python"):
         if getattr(entry, kind):
             yield Complaint((*where, kind), f"{kind} axes are not available yet", "use one specification for each environment")

@@ -15,7 +15,7 @@ from matrix.records import Cell, Value, describe_cell
 from matrix.spec.axes import Axis, build_axis, check_entry, check_shared_targets, orderable, read_entries, same, written_values
 from matrix.spec.fields import text_of
 from matrix.spec.model import AxisEntry
-from matrix.spec.problems import Complaint, Where, describe, suggest
+from matrix.spec.problems import Complaint, Where, describe, suggest, wrong_key
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,8 @@ class _Settler:
         for name, entry in self.entries.items():
             if entry is not None:
                 self.complaints += check_entry(name, entry)
-                self.axes[name] = build_axis(name, entry, joined.get(name, []))
+                if written_values(entry):
+                    self.axes[name] = build_axis(name, entry, joined.get(name, []))
         run = self.raw.get("run")
         length = run.get("length") if isinstance(run, Mapping) else None
         self.complaints += check_shared_targets(self.axes.values(), length.get("flag") if isinstance(length, Mapping) else None)
@@ -118,7 +119,7 @@ class _Settler:
         cell = self._cell(("known_bad",), named) if isinstance(named, Mapping) else {}
         for name, axis in self.axes.items():
             entry = self.entries[name]
-            first = axis.match(written_values(entry)[0]) if entry and axis.values else None
+            first = axis.match(written_values(entry)[0]) if entry else None
             if first is not None:
                 cell.setdefault(name, first)
         return {name: cell[name] for name in self.axes if name in cell}
@@ -151,7 +152,7 @@ class _Settler:
         for name, value in cell.items():
             if name not in self.entries:
                 hint = suggest(name, self.entries, "axes")
-                self.complaints.append(Complaint((*where, name), f"unknown axis '{name}'", hint, at_key=True))
+                self.complaints.append(wrong_key((*where, name), f"unknown axis '{name}'", hint))
             elif name in self.axes and isinstance(value, (str, int, float)):
                 own = self.axes[name].match(value)
                 if own is None:

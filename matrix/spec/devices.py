@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 _DEVICE = re.compile(r"(auto|cpu|cuda|gpu|hip|hpu|ipu|meta|mps|mtia|npu|tpu|vulkan|xla|xpu)(:\d+)?")
 _TELLING = re.compile(r"cpu|mps|cuda(:\d+)?")
 
 
-def is_device_axis(values: Iterable[object]) -> bool:
+@functools.cache  # a search asks thousands of times
+def is_device_axis(values: tuple[object, ...]) -> bool:
     """All values name devices, and at least one of them is cpu, mps or cuda."""
     names = [str(value) for value in values]
     return all(_DEVICE.fullmatch(name) for name in names) and any(_TELLING.fullmatch(name) for name in names)
 
 
+@functools.cache
 def why_unavailable(
     device: str, *, system: str = platform.system(), machine: str = platform.machine(), root: Path = Path("/")
 ) -> str | None:

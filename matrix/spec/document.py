@@ -7,6 +7,7 @@ reported together with everything else.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from matrix.spec.problems import Complaint, Problem, SpecError, Where
+from matrix.spec.problems import Complaint, Problem, SpecError, Where, wrong_key
 
 _MOST_NODES = 100_000  # aliases of aliases can unfold without end
 _TAG = "tag:yaml.org,2002:"
@@ -60,7 +61,7 @@ class Document:
         """
         node = self._root
         for index, part in enumerate(where):
-            if at_key and index == len(where) - 1:
+            if at_key and isinstance(part, str) and index == len(where) - 1:
                 node = _key_node(node, part)
                 break
             child = next((value for key, value in _children(node) if key == part), None)
@@ -69,8 +70,8 @@ class Document:
             node = child or node
         return (1, 1) if node is None else _place(node)
 
-    def _complain(self, node: Node, where: Where, message: tuple[str, str], at_key: bool = False) -> None:
-        self.complaints.append(Complaint(where, *message, at_key=at_key, place=_place(node)))
+    def _complain(self, node: Node, where: Where, message: tuple[str, str]) -> None:
+        self.complaints.append(Complaint(where, *message, place=_place(node)))
 
     def _build(self, node: Node, where: Where) -> Any:
         self._count += 1
@@ -100,13 +101,15 @@ class Document:
                 continue
             key = str(key_node.value)
             if key in found:
-                message = (f"duplicate key '{key}'", f"it is already set in line {lines[key]}; remove one of them")
-                self._complain(key_node, (*where, key), message, at_key=True)
+                hint = f"it is already set in line {lines[key]}; remove one of them"
+                self.complaints.append(wrong_key((*where, key), f"duplicate key '{key}'", hint, _place(key_node)))
                 continue
             if _disputed(key_node):
-                self._complain(key_node, (*where, key), _dispute(key), at_key=True)
+                self.complaints.append(wrong_key((*where, key), *_dispute(key), _place(key_node)))
             lines[key] = key_node.start_mark.line + 1
             found[key] = self._build(value_node, (*where, key))
+            if _is_empty(value_node):  # its own mark is where the next line begins
+                self.complaints[-1] = dataclasses.replace(self.complaints[-1], place=_place(key_node))
         return found
 
     def _scalar(self, node: ScalarNode, where: Where) -> Any:
@@ -206,5 +209,8 @@ def _unquoted_placeholder(node: MappingNode) -> str | None:
     if not node.flow_style or len(node.value) != 1:
         return None
     key, value = node.value[0]
-    bare = isinstance(key, ScalarNode) and isinstance(value, ScalarNode) and value.start_mark.index == value.end_mark.index
-    return f"{{{key.value}}}" if bare else None
+    return f"{{{key.value}}}" if isinstance(key, ScalarNode) and _is_empty(value) else None
+
+
+def _is_empty(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.style is None and not node.value

@@ -46,13 +46,19 @@ class Complaint:
     where: Where
     what: str
     hint: str = ""
-    at_key: bool = False  # it is about the last key itself, not about its value
+    at_key: bool = False  # it stands at the last key, not at its value
+    quotes_key: bool = False  # `what` names the last key, so the place in words is the mapping that holds it
     place: tuple[int, int] | None = None  # line and column where `where` alone would mislead: the second of two equal keys
 
     @property
-    def shown(self) -> Where:
-        """The place named in words; a key that is wrong is quoted in `what`, so the place is the mapping that holds it."""
-        return self.where[:-1] if self.at_key else self.where
+    def shown(self) -> str:
+        """The place in words."""
+        return dotted(self.where[:-1] if self.quotes_key else self.where)
+
+
+def wrong_key(where: Where, what: str, hint: str = "", place: tuple[int, int] | None = None) -> Complaint:
+    """A complaint about the last key of a path itself."""
+    return Complaint(where, what, hint, at_key=True, quotes_key=True, place=place)
 
 
 class Refused(ValueError):
@@ -76,7 +82,7 @@ def suggest(word: str, allowed: Iterable[str], label: str) -> str:
     """`did you mean 'accum'? (axes: accum, bs)`; without a near match only what is allowed."""
     names = list(allowed)
     folded = {name.lower().replace("-", "_"): name for name in names}
-    near = difflib.get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=0.6 if len(word) > 3 else 0.5)
     listed = f"{label}: {', '.join(names)}"
     return f"did you mean '{folded[near[0]]}'? ({listed})" if near else listed
 

@@ -16,7 +16,7 @@ from matrix.spec.cells import Grid, settle
 from matrix.spec.document import Document, read_document
 from matrix.spec.model import AxisEntry, EvidenceOptions, Executor, Limits, Observed, Run, SearchOptions, Section
 from matrix.spec.placeholders import escape, fill, used
-from matrix.spec.problems import Complaint, Problem, SpecError, dotted
+from matrix.spec.problems import Complaint, Problem, SpecError
 from matrix.spec.translate import complaints_of
 
 
@@ -170,7 +170,7 @@ def _error(complaints: list[Complaint], document: Document | None) -> SpecError:
     problems: dict[tuple[object, ...], Problem] = {}
     for complaint in complaints:
         line, column = complaint.place or (document.position(complaint.where, complaint.at_key) if document else (None, None))
-        problem = Problem(line, column, dotted(complaint.shown), complaint.what, complaint.hint)
+        problem = Problem(line, column, complaint.shown, complaint.what, complaint.hint)
         problems.setdefault((complaint.where, complaint.at_key, complaint.place if complaint.at_key else None), problem)
     ordered = sorted(problems.values(), key=lambda problem: (problem.line or 0, problem.column or 0))
     return SpecError(ordered, document.path if document else None)

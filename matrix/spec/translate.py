@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from matrix.spec.model import AxisEntry, Choice, Executor, Limits, Observed, Run, SearchOptions
-from matrix.spec.problems import Complaint, Refused, describe, suggest
+from matrix.spec.problems import Complaint, Refused, describe, suggest, wrong_key
 
 _HOMES: dict[str, type[BaseModel]] = {
     "run": Run,
@@ -45,11 +45,13 @@ def complaints_of(error: ValidationError, model: type[BaseModel]) -> Iterator[Co
         where = tuple(details["loc"])
         if details["type"] == "extra_forbidden":
             key = str(where[-1])
-            yield Complaint(where, f"unknown key '{key}'", _unknown_key_hint(key, _keys(_model_at(model, where[:-1]))), at_key=True)
+            yield wrong_key(where, f"unknown key '{key}'", _unknown_key_hint(key, _keys(_model_at(model, where[:-1]))))
         elif where and where[-1] == "[key]":  # the key of a mapping, as in env: {…}
+            yield wrong_key(where[:-1], *_message(details))
+        elif details["type"] == "missing":
             yield Complaint(where[:-1], *_message(details), at_key=True)
         else:
-            yield Complaint(where[:-1] if details["type"] == "missing" else where, *_message(details))
+            yield Complaint(where, *_message(details))
 
 
 def _message(details: ErrorDetails) -> tuple[str, str]:

@@ -1,4 +1,5 @@
 """Run one small program under the real supervisor and look at what was observed."""
+
 from __future__ import annotations
 
 import sys
@@ -29,13 +30,23 @@ def job(tmp_path: Path) -> Callable[..., Job]:
     """A job for Python source text (or an argv list); keyword arguments go to Attempt or to Job, whichever has them."""
     count = iter(range(1, 1000))
 
-    def build(program: str | list[str], *, env: dict[str, str] | None = None, memory: int | None = None, limits: Limits | None = None, **more: Any) -> Job:
+    def build(
+        program: str | list[str], *, env: dict[str, str] | None = None, memory: int | None = None, limits: Limits | None = None, **more: Any
+    ) -> Job:
         name = f"{next(count):04d}-00000000"
         argv = [sys.executable, "-c", textwrap.dedent(program)] if isinstance(program, str) else program
         cwd = tmp_path / "cwd"
         cwd.mkdir(exist_ok=True)
         attempt = Attempt(
-            id=name, trial=Trial(id=1, cell={}), argv=argv, env=env or {}, cwd=str(cwd), key="k", program="p", memory_limit_bytes=memory, cpus=more.pop("cpus", None)
+            id=name,
+            trial=Trial(id=1, cell={}),
+            argv=argv,
+            env=env or {},
+            cwd=str(cwd),
+            key="k",
+            program="p",
+            memory_limit_bytes=memory,
+            cpus=more.pop("cpus", None),
         )
         return Job(attempt=attempt, folder=tmp_path / "attempts" / name, limits=limits or Limits(wall_s=60), **more)
 

@@ -1,4 +1,5 @@
 """One attempt with real children: how they die, what they leave behind, what they may not do."""
+
 from __future__ import annotations
 
 import os
@@ -50,7 +51,9 @@ def test_the_observation_on_disk_is_the_one_that_was_returned(observe: Observe, 
 @pytest.mark.parametrize("name", ["SIGABRT", "SIGSEGV", "SIGTERM", "SIGKILL", "SIGFPE", "SIGHUP", "SIGPIPE", "SIGXCPU"])
 def test_a_signal_is_named(observe: Observe, name: str) -> None:
     number = getattr(signal, name)
-    seen = observe(f"import os, signal; signal.signal({number}, signal.SIG_DFL) if {number} not in (9,) else 0; os.kill(os.getpid(), {number})")
+    seen = observe(
+        f"import os, signal; signal.signal({number}, signal.SIG_DFL) if {number} not in (9,) else 0; os.kill(os.getpid(), {number})"
+    )
     assert (seen.exit.signal, seen.exit.returncode) == (name, -number)
     assert judge.outcome(seen).signature == name
 
@@ -109,7 +112,11 @@ def test_without_a_cgroup_the_watchdog_ends_what_passes_its_limit_and_says_so(ob
     assert [missing.what for missing in seen.not_collected if missing.what == "memory cgroup"] == ["memory cgroup"]
 
 
-@pytest.mark.parametrize("program", ["import time; print('step 1', flush=True); time.sleep(60)", "print('step 1', flush=True)\nwhile True: pass"], ids=["sleeps", "spins"])
+@pytest.mark.parametrize(
+    "program",
+    ["import time; print('step 1', flush=True); time.sleep(60)", "print('step 1', flush=True)\nwhile True: pass"],
+    ids=["sleeps", "spins"],
+)
 def test_a_hang_is_ended_and_its_processes_are_described(observe: Observe, program: str) -> None:
     seen = observe(program, limits=Limits(wall_s=30, idle_s=1.5, stall_s=3))
     spins = "while" in program
@@ -121,7 +128,9 @@ def test_a_hang_is_ended_and_its_processes_are_described(observe: Observe, progr
 
 
 def test_a_program_that_never_takes_its_first_step_ends_at_startup(observe: Observe) -> None:
-    seen = observe("import time; print('loading', flush=True); time.sleep(60)", progress=r"step (?P<step>\d+)", limits=Limits(startup_s=1.5))
+    seen = observe(
+        "import time; print('loading', flush=True); time.sleep(60)", progress=r"step (?P<step>\d+)", limits=Limits(startup_s=1.5)
+    )
     assert seen.exit.ended_by == "startup"
 
 
