@@ -11,6 +11,7 @@ Readers must treat every field that has a default as optional: files of older ve
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Mapping
@@ -391,9 +392,16 @@ def to_json(record: Any) -> str:
 
 def from_json(kind: type[T], text: str | bytes) -> T:
     """The record in a JSON text.  Raises ValueError when a field is missing or of the wrong type; unknown fields are ignored."""
+    record: T = _adapter(kind).validate_json(text)
+    return record
+
+
+@functools.lru_cache(maxsize=32)
+def _adapter(kind: type[Any]) -> Any:
+    """Building one takes 20 ms; a run folder holds hundreds of records."""
     from pydantic import TypeAdapter  # here: `--help` must not pay for it
 
-    return TypeAdapter(kind).validate_json(text)
+    return TypeAdapter(kind)
 
 
 def read(kind: type[T], path: Path) -> T:
