@@ -392,7 +392,8 @@ def to_json(record: Any) -> str:
 
 def from_json(kind: type[T], text: str | bytes) -> T:
     """The record in a JSON text.  Raises ValueError when a field is missing or of the wrong type; unknown fields are ignored."""
-    record: T = _adapter(kind).validate_json(text)
+    key: Any = kind  # mypy does not take type[T] for hashable
+    record: T = _adapter(key).validate_json(text)
     return record
 
 
