@@ -19,7 +19,8 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc or uses 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
     path = os.pathsep.join(filter(None, [str(HOOK), more.pop("PYTHONPATH", "")]))
-    return {**os.environ, "PYTHONPATH": path, "MATRIX_HOOK_DIR": str(folder), **more}
+    inherited = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    return {**inherited, "PYTHONPATH": path, "MATRIX_HOOK_DIR": str(folder), **more}
 
 
 def run(folder: Path, *argv: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,6 @@ into the program, import anything that costs time, or change what the program do
 Left out on purpose: sys.addaudithook, which would show every dlopen.  Python cannot subscribe to one event, and a hook
 that ignores everything else cost 0.13 s (5 %) of `import torch, faiss`.
 """
-# ruff: noqa: PTH108, PTH116, PTH120, PTH123, PTH208
 # os instead of pathlib: importing pathlib would cost more than everything here.
 from __future__ import annotations
 
