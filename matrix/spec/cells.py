@@ -108,7 +108,7 @@ class _Settler:
                 own = [*written_values(entry), *joined.get(name, [])]
                 if any(same(value, old) or text_of(value) == text_of(old) for old in own):
                     continue
-                if entry.ordered and not orderable([*own, value]):
+                if entry.ordered and orderable(own) and not orderable([*own, value]):
                     self._refuse((*where, name), f"{describe(value)} cannot join an ordered axis", "only numbers have an order")
                 else:
                     joined.setdefault(name, []).append(value)

@@ -19,7 +19,7 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from matrix.spec.problems import Complaint, Problem, SpecError, Where, wrong_key
 
-_MOST_NODES = 100_000  # aliases of aliases can unfold without end
+_MOST_NODES = 20_000  # aliases of aliases can unfold without end
 _TAG = "tag:yaml.org,2002:"
 _WORDS = {"on", "off", "yes", "no"}  # true in YAML 1.1, words in YAML 1.2
 _NUMBERS = re.compile(r"[-+]?(0\d+|\d+_[\d_]*|\d+(:[0-5]?\d)+)")  # octal, grouped, base 60 in YAML 1.1

@@ -40,8 +40,6 @@ class Length(Section):
 
 
 class Environment(Section):
-    """What package axes build on."""
-
     base: Annotated[Literal["freeze"] | None, one_of("freeze")] = Field(default=None, description="What the interpreter has.")
     requirements: str | None = Field(default=None, description="A requirements file, relative to the specification.")
 
@@ -100,7 +98,7 @@ class Observed(Section):
     """A death or a survival that people already have."""
 
     cell: Cell = Field(description="Where; axes not named take known_bad's value.")
-    died: bool
+    died: bool = Field(description="false: it survived.")
     step: int | None = Field(default=None, ge=0, description="Last step that was seen.")
     log: str | None = Field(default=None, description="Its log file, relative to the specification.")
 
