@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, TypeGuard, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -87,13 +87,17 @@ def _model_at(model: type[BaseModel], where: tuple[str | int, ...]) -> type[Base
     for part in where:
         kind = _inside(_bare(kind), part)
     found = _bare(kind)
-    return found if isinstance(found, type) and issubclass(found, BaseModel) else model
+    return found if _is_model(found) else model
 
 
 def _inside(kind: Any, part: str | int) -> Any:
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
+    if _is_model(kind):
         return next(info.annotation for name, info in kind.model_fields.items() if part in (name, info.alias))
     return get_args(kind)[-1]  # list[item] or dict[key, item]
+
+
+def _is_model(kind: Any) -> TypeGuard[type[BaseModel]]:
+    return get_origin(kind) is None and isinstance(kind, type) and issubclass(kind, BaseModel)  # Python 3.10 takes list[int] for a type
 
 
 def _bare(kind: Any) -> Any:
