@@ -15,6 +15,7 @@ from matrix.records import Progress
 
 LOOK_BYTES = 16 << 10  # of one huge chunk: the steps in front of it are history
 KEEP_BYTES = 4096  # of a line that is not complete yet
+LINE_CHARS = 1000  # of a line are searched: binary output has long ones
 TIMELINE = 2000
 FALL = 3
 
@@ -30,8 +31,9 @@ FORMS = (  # best first
     re.compile(r"(?<![\w/-])" + OTHERS + r"(?:batch|iter|iteration)" + AFTER + NUMBER, re.I),
     re.compile(r"\bepoch:?\s*\[?\d+\]?\s*\[\s*" + NUMBER, re.I),
 )
-BAR = re.compile(r"(?P<name>[^|]*?)\s*\d{1,3}%\|[^|]*\|\s*(?P<step>\d[\d.]*[kMG]?)/(?P<total>\d[\d.]*[kMG]?)\s*\[")
-OPEN_BAR = re.compile(r"(?P<name>.*?)\b(?P<step>\d+)it \[\d")
+WORDS = ("step", "batch", "iter", "epoch")  # none of the forms can match without one
+BAR = re.compile(r"\d{1,3}%\|[^|]*\|\s*(?P<step>\d[\d.]*[kMG]?)/(?P<total>\d[\d.]*[kMG]?)\s*\[")
+OPEN_BAR = re.compile(r"\b(?P<step>\d+)it \[\d")
 SIDE_WORDS = "load|read|fetch|map|token|cach|index|mine|mining|encod|embed|e?val|test|build|extract|check|clean|sav|writ"
 SIDE_BAR = re.compile(rf"\b(?:{SIDE_WORDS})", re.I)
 BAR_SOURCE, EPOCH_SOURCE = len(FORMS), len(FORMS) + 1
@@ -150,8 +152,7 @@ class ProgressParser:
 
     def _line(self, line: str, now_s: float, *, complete: bool) -> None:
         """An incomplete line may end within a number, and its "epoch 3" may go on with "step 17"."""
-        if not line:
-            return
+        line = line[:LINE_CHARS]
         if self._pattern:
             for seen in _by_pattern(self._pattern, line, complete):
                 self._see(seen, now_s)
@@ -200,13 +201,18 @@ def _compile(pattern: str | None) -> re.Pattern[str] | None:
 
 def _text(data: bytes) -> str:
     """Text without colours and control characters, a carriage return taken as the end of a line."""
+    return CONTROL.sub("", _without_colours(data))
+
+
+def _without_colours(data: bytes) -> str:
     text = data.decode("utf-8", "replace").replace("\r", "\n")
-    return CONTROL.sub("", ANSI.sub("", text))
+    return ANSI.sub("", text) if "\x1b" in text else text
 
 
 def _finished(pattern: re.Pattern[str], complete: bytes, partial: bytes) -> bool:
     """In complete lines only, where `$` means what it says; a line that is too long to wait for counts as complete."""
-    return bool(pattern.search(_text(complete)) or (len(partial) > KEEP_BYTES and pattern.search(_text(partial))))
+    long = partial if len(partial) > KEEP_BYTES else b""
+    return bool(pattern.search(_without_colours(complete)) or (long and pattern.search(_without_colours(long))))
 
 
 def _by_pattern(pattern: re.Pattern[str], line: str, complete: bool) -> Iterator[Sighting]:
@@ -222,8 +228,13 @@ def _by_pattern(pattern: re.Pattern[str], line: str, complete: bool) -> Iterator
 
 
 def _by_form(line: str, complete: bool) -> Sighting | None:
-    if bar := BAR.search(line) or OPEN_BAR.search(line):
-        return None if SIDE_BAR.search(bar["name"]) else _bar(bar)
+    bar = (BAR.search(line) if "%|" in line else None) or (OPEN_BAR.search(line) if "it [" in line else None)
+    if bar:
+        name = line[: bar.start()].strip()
+        return None if SIDE_BAR.search(name) else _bar(name, bar)
+    lowered = line.lower()
+    if not any(word in lowered for word in WORDS):
+        return None
     epoch = EPOCH.search(line)
     number = int(epoch[1]) if epoch else None
     for source, form in enumerate(FORMS):
@@ -233,8 +244,8 @@ def _by_form(line: str, complete: bool) -> Sighting | None:
     return Sighting(step=number, source=EPOCH_SOURCE) if epoch and complete else None
 
 
-def _bar(match: re.Match[str]) -> Sighting:
-    name, total = match["name"].strip(), match.groupdict().get("total")
+def _bar(name: str, match: re.Match[str]) -> Sighting:
+    total = match.groupdict().get("total")
     epoch = EPOCH.search(name)
     return Sighting(
         step=_scaled(match["step"]),
