@@ -14,7 +14,8 @@ from matrix.spec.spec import Spec
 def override(spec: Spec, *, search: Mapping[str, Any], axes: Mapping[str, Sequence[str]]) -> Spec:
     """The specification with other search options, and with only these values of the named axes.
 
-    known_bad takes the first value given where its own is not among them.  Raises SpecError.
+    known_bad takes the first value given where its own is not among them; rules and cells with a value that is left out go with it.
+    Raises SpecError.
     """
     data = spec.model_dump(by_alias=True)
     data["search"].update(search)
@@ -28,9 +29,19 @@ def override(spec: Spec, *, search: Mapping[str, Any], axes: Mapping[str, Sequen
             entry["values"] = values
         if spec.known_bad[name] not in values:
             data["known_bad"][name] = values[0]
+        _leave_out(data, name, values)
     changed = Spec.model_validate(_without_none(data))
     changed._source = spec.source
     return changed
+
+
+def _leave_out(data: dict[str, Any], name: str, values: Sequence[Value]) -> None:
+    """Drop the rules and the cells that speak of other values of an axis."""
+    for key in ("exclude", "include"):
+        data[key] = [cell for cell in data[key] if cell.get(name, values[0]) in values]
+    data["observed"] = [seen for seen in data["observed"] if seen["cell"][name] in values]
+    if data["known_good"] is not None and (data["known_good"][name] not in values or data["known_good"] == data["known_bad"]):
+        data["known_good"] = None
 
 
 def _axis(spec: Spec, name: str) -> Axis:
