@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 COLUMNS = ["time", "step", "pid", "role", "kind", "bytes"]
 POINTS = 300  # of a drawn curve: more cannot be seen, and make the page heavy
 CHUNK_ROWS = 400_000
+_CUT = re.compile(rb",(rss|shared),\d+$")
 MOST_TRIED = 5  # attempts whose file is opened before giving up
 
 
@@ -82,13 +83,13 @@ def read(path: Path) -> Curve | str:
             dtype=str,
         )
         usable = [_usable(chunk) for chunk in chunks]
-        whole = _ends_with_newline(path)
+        cut = _ends_in_a_figure(path)
     except OSError as error:
         return error.strerror or type(error).__name__
     except ValueError as error:  # pandas raises subclasses of it for what is no table
         return " ".join(str(error).split())[:160]
     frame = pd.concat(usable)
-    frame = frame if whole else frame.iloc[:-1]  # the last figure may lack digits
+    frame = frame.iloc[:-1] if cut else frame
     return _curve(frame) if (frame["kind"] == "rss").any() else "it holds no usable sample"
 
 
@@ -103,10 +104,11 @@ def _usable(chunk: pd.DataFrame) -> pd.DataFrame:
     return usable
 
 
-def _ends_with_newline(path: Path) -> bool:
+def _ends_in_a_figure(path: Path) -> bool:
+    """Whether the last line has no end, so that its figure may lack digits."""
     with path.open("rb") as source:
-        source.seek(-1, os.SEEK_END)
-        return source.read(1) == b"\n"
+        source.seek(max(0, path.stat().st_size - 4096))
+        return _CUT.search(source.read().rpartition(b"\n")[2]) is not None
 
 
 def _curve(frame: pd.DataFrame) -> Curve:
