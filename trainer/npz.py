@@ -51,6 +51,8 @@ def _open_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) ->
 
 
 def _map_member(path: Path, info: zipfile.ZipInfo) -> NDArray[Any]:
+    if info.header_offset < 0:  # zipfile's way of telling that the beginning of the file is missing
+        raise ValueError(f"{info.filename} begins before the file does")
     with path.open("rb") as source:
         source.seek(info.header_offset)
         header = source.read(LOCAL_HEADER_BYTES)

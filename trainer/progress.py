@@ -21,7 +21,7 @@ class Progress:
         self.total = total
         self.bar: Any = None
         if sys.stderr.isatty():
-            from tqdm import tqdm  # here: it makes a lock and a thread, which a run without a bar need not have
+            from tqdm import tqdm  # here: a bar brings a lock and a thread, which a run without a terminal need not have
 
             self.bar = tqdm(total=total, unit="step")
 
