@@ -1,0 +1,32 @@
+"""Suspect: the framework's GRU.  100 iterations of the bare model, without data, mining or accumulation."""
+
+from __future__ import annotations
+
+import pytest
+
+from matrix.spec.devices import why_unavailable
+from reproducers.stand import Stand, Suspect
+
+
+def suspect(device: str, env: dict[str, str] | None = None) -> Suspect:
+    return Suspect(
+        name=f"the framework's GRU on {device}",
+        program="gru",
+        arguments=("--device", device, "--steps", "100"),
+        env={"OMP_NUM_THREADS": "1", **(env or {})},
+        cure="try --cell lstm, another device, or another torch version, one at a time; then report it to torch with the evidence",
+    )
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
+def test_the_bare_gru_is_cleared(stand: Stand, device: str) -> None:
+    if reason := why_unavailable(device):
+        pytest.skip(f"could not run: {reason}")
+    stand.clears(suspect(device))
+
+
+@pytest.mark.control
+def test_a_native_fault_in_the_fifth_iteration_is_seen(stand: Stand) -> None:
+    observation, report = stand.convicts(suspect("cpu", stand.plant("bad-pointer", when="step:5")))
+    assert (observation.exit.signal, observation.progress.last_step) == ("SIGSEGV", 4)
+    assert "SIGSEGV" in report

@@ -1,0 +1,59 @@
+"""Suspect: loading the pairs.  A file larger than the memory limit is read through the trainer's loader, which maps it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from matrix.runner import cgroup
+from reproducers.stand import Stand, Suspect
+
+LIMIT_BYTES = 96_000_000
+ROWS = 21_000  # two arrays of 64.5 MB
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("pairs") / "pairs.npz"
+    rows, few = np.ones((ROWS, 768), np.float32), np.ones((8, 768), np.float32)
+    np.savez(path, X_train=rows, Y_train=rows, X_val=few, Y_val=few)
+    yield path
+    path.unlink()  # pytest keeps the folders of its last three sessions
+
+
+def suspect(pairs: Path, *further: str, limit: int | None = LIMIT_BYTES) -> Suspect:
+    return Suspect(
+        name="loading the pairs file",
+        program="npz_loading",
+        arguments=(str(pairs), *further),
+        env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        cure="keep the npz uncompressed (np.savez), so that it is mapped; never rewrite a file in place while a run reads it",
+        memory_bytes=limit,
+    )
+
+
+def test_loading_a_file_larger_than_the_memory_limit_is_cleared(stand: Stand, pairs: Path) -> None:
+    if reason := cgroup.why_not():
+        pytest.skip(f"could not run: it needs a memory limit that counts like the kernel's ({reason})")
+    stand.clears(suspect(pairs))
+
+
+@pytest.mark.control
+def test_reading_the_file_whole_is_seen_to_exceed_the_limit(stand: Stand, pairs: Path) -> None:
+    if reason := cgroup.why_not():
+        pytest.skip(f"could not be planted: {reason}")
+    observation, _ = stand.convicts(suspect(pairs, "--whole"))
+    assert (observation.exit.signal, observation.progress.last_step) == ("SIGKILL", None)
+    assert observation.memory.oom_kills == 1
+
+
+@pytest.mark.control
+def test_a_file_that_is_truncated_while_it_is_mapped_is_seen(stand: Stand, tmp_path: Path) -> None:
+    small = tmp_path / "pairs.npz"
+    rows = np.ones((200, 768), np.float32)
+    np.savez(small, X_train=rows, Y_train=rows, X_val=rows[:8], Y_val=rows[:8])
+    observation, _ = stand.convicts(suspect(small, "--truncate-at", "3", limit=None))
+    assert (observation.exit.signal, observation.progress.last_step) == ("SIGBUS", 3)
