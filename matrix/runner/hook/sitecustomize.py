@@ -319,9 +319,14 @@ def hello(start: str, helper: str | None) -> None:
     record("hello", ppid=os.getppid(), argv0=argv[0], main=main_pid is not None, start=start, helper=helper, dump_signal=dump_signal)
 
 
+@safely
 def helper_of_multiprocessing() -> str | None:
     """Which of multiprocessing's own processes this one is; None: none of them."""
-    words = " ".join(getattr(sys, "orig_argv", sys.argv)[:8])
+    if hasattr(sys, "orig_argv"):
+        words = " ".join(sys.orig_argv[:8])
+    else:  # Python 3.8 and 3.9
+        with open("/proc/self/cmdline", "rb") as source:
+            words = source.read(2000).replace(b"\0", b" ").decode("utf-8", "replace")
     return next((name for text, name in HELPERS if text in words), None)
 
 
