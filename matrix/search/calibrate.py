@@ -17,10 +17,10 @@ USELESS = 6  # runs that were all cut short: more of the same will not help
 def over(ledger: Ledger, max_runs: int) -> bool:
     """Whether the known-bad cell has been run often enough to go on, or to stop."""
     tally = ledger.tally(ledger.grid.known_bad)
-    if tally.deaths == 0:
-        return tally.survivals >= CLEAN_RUNS or (tally.survivals == 0 and tally.neutral >= USELESS) or tally.unavailable is not None
-    if tally.deaths >= deaths_wanted(ledger):
+    if tally.unavailable or tally.deaths >= deaths_wanted(ledger):
         return True
+    if tally.deaths == 0:
+        return tally.survivals >= CLEAN_RUNS or (tally.survivals == 0 and tally.neutral >= USELESS)
     return tally.deaths + tally.survivals + tally.neutral >= max(CLEAN_RUNS, max_runs // 2)  # the other half is for the cause
 
 

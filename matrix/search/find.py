@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from matrix.records import Cell
-from matrix.search.decode import View
+from matrix.search.decode import Combination, View
 from matrix.search.grid import Change, Grid
 from matrix.search.want import Step, Want
 from matrix.search.words import changed, counted
@@ -36,9 +36,9 @@ def _answers(view: View, cell: Cell) -> int:
 def _why(view: View, cell: Cell) -> str:
     changes, tally = view.grid.changes(cell), view.ledger.tally(cell)
     if tally.survivals:
-        return f"{changed(changes)} survived {counted(tally.survivals, 'run')}; believed after {view.needed}."
+        return f"It survived {counted(tally.survivals, 'run')} with {changed(changes)}, which is believed after {view.needed}."
     if tally.neutral:
-        return f"{changed(changes)} gave no answer yet ({counted(tally.neutral, 'run')} cut short or ended otherwise): once more."
+        return f"No answer yet with {changed(changes)} ({counted(tally.neutral, 'run')} cut short or ended in another way): once more."
     if len(changes) == 1:
         ((axis, value),) = changes.items()
         return f"Does it still die with {axis}={value} instead of {view.grid.known_bad[axis]}?"
@@ -67,7 +67,7 @@ def full_step(view: View, cells: list[Cell]) -> Step:
     free = [cell for cell in unseen if not view.ledger.tally(cell).pending]
     if not free:
         return "wait" if unseen else None
-    return Want(cell=free[0], purpose="find", why=f"One cell of the full matrix: {_why(view, free[0])}")
+    return Want(cell=free[0], purpose="find", why=f"One cell of the full matrix: {changed(view.grid.changes(free[0]))}.")
 
 
 def combination_step(view: View, seed: int) -> Step:
@@ -80,7 +80,8 @@ def combination_step(view: View, seed: int) -> Step:
         if view.state(cell) == "open":
             found = step(view, [cell])
             if isinstance(found, Want):
-                return Want(cell=cell, purpose="find", why=f"No single change survives: does {changed(view.grid.changes(cell))}?")
+                everything = changed(view.grid.changes(cell))
+                return Want(cell=cell, purpose="find", why=f"No single change survives: does it die with {everything}?")
             return found
     return None
 
@@ -91,9 +92,15 @@ def reduce_step(view: View) -> Step:
         if combination.ask is not None:
             found = step(view, [combination.ask])
             if isinstance(found, Want):
-                return Want(cell=found.cell, purpose="find", why=f"{changed(combination.changes)} survives together: {found.why}")
+                return Want(cell=found.cell, purpose="find", why=_why_less(view, combination))
             return found
     return None
+
+
+def _why_less(view: View, combination: Combination) -> str:
+    rest = view.grid.changes(combination.ask or {})
+    taken_back = {name: value for name, value in combination.changes.items() if name not in rest}
+    return f"It survives with {changed(combination.changes)}: is {changed(taken_back)} needed for that?"
 
 
 def _hiding(view: View) -> set[Change]:

@@ -30,11 +30,13 @@ class Grid:
         self.order: dict[Change, int] = {}
         for name, axis in self.axes.items():
             self.order.update({(name, value): len(self.order) for value in asking_order(axis, self.known_bad[name])})
+        self._missing = {(name, value): spec.unavailable(name, value) for name, axis in self.axes.items() for value in axis.values}
+        self._runnable: dict[Key, bool] = {}
         self.reasons = {change: reason for change in self.order if (reason := self._reason(change))}
         self.singles = sorted((c for c in self.order if c not in self.reasons), key=self._round)
 
     def _reason(self, change: Change) -> str | None:
-        if (missing := self.spec.unavailable(*change)) is not None:
+        if (missing := self._missing[change]) is not None:
             return f"cannot run here: {missing}"
         return None if self.spec.allowed(self.apply(dict([change]))) else "the specification excludes it alone"
 
@@ -60,11 +62,18 @@ class Grid:
 
     def available(self, cell: Mapping[str, Value]) -> str | None:
         """Why the cell cannot run here; None when it can."""
-        reasons = (self.spec.unavailable(name, cell[name]) for name in self.axes)
+        reasons = (self.unavailable((name, cell[name])) for name in self.axes)
         return next((reason for reason in reasons if reason is not None), None)
 
+    def unavailable(self, change: Change) -> str | None:
+        """Why a value cannot run here, as the specification knows before any run; None when it can."""
+        return self._missing[change]
+
     def runnable(self, cell: Mapping[str, Value]) -> bool:
-        return self.spec.allowed(dict(cell)) and self.available(cell) is None
+        key = self.key(cell)
+        if key not in self._runnable:
+            self._runnable[key] = self.spec.allowed(dict(cell)) and self.available(cell) is None
+        return self._runnable[key]
 
     def hides(self, changes: Mapping[str, Value]) -> bool:
         return any(value in self.axes[name].hides for name, value in changes.items())
@@ -81,7 +90,7 @@ class Grid:
 
         When no single change survives, these ask "does anything survive?" at the price of a few runs."""
         choices = {name: [v for n, v in self.order if n == name and (n, v) not in barred] for name in self.axes}
-        choices = {name: [v for v in values if self.spec.unavailable(name, v) is None] for name, values in choices.items()}
+        choices = {name: [v for v in values if self.unavailable((name, v)) is None] for name, values in choices.items()}
         left = {pair for pair in combinations([(n, v) for n, values in choices.items() for v in values], 2) if pair[0][0] != pair[1][0]}
         rng, cells = random.Random(f"{seed} opposites"), list[Cell]()
         while left and len(cells) < OPPOSITES:

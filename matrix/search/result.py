@@ -5,7 +5,7 @@ import dataclasses
 
 from matrix.records import Cell, Fix, Interaction, Rate, RateInterval, Status, Value
 from matrix.search import calibrate, verify
-from matrix.search.decode import View
+from matrix.search.decode import Combination, View
 from matrix.search.grid import Change
 from matrix.search.ledger import Tally, signature_of
 from matrix.search.stats import Beta, upper95
@@ -98,11 +98,18 @@ def _crash_rate(tally: Tally) -> RateInterval | None:
 
 
 def _interactions(view: View) -> list[Interaction]:
-    texts = {True: "survive only together: with any one of them taken back it still fails", False: "survive together; not made smaller yet"}
-    return [
-        Interaction(axes=list(each.changes), text=f"The changes {changed(each.changes)} {texts[each.ask is None]}.")
-        for each in view.combinations()
-    ]
+    """One for each group of axes."""
+    groups: dict[tuple[str, ...], list[Combination]] = {}
+    for each in view.combinations():
+        groups.setdefault(tuple(each.changes), []).append(each)
+    return [Interaction(axes=list(axes), text=_text(group)) for axes, group in groups.items()]
+
+
+def _text(group: list[Combination]) -> str:
+    changes = ", or ".join(changed(each.changes) for each in group)
+    if any(each.ask is not None for each in group):
+        return f"It survives with {changes}; not all of that may be needed."
+    return f"It survives with {changes}, but not when any one of these is taken back."
 
 
 # ------------------------------------------------------------------ fixes

@@ -9,9 +9,9 @@ import functools
 import math
 from collections.abc import Callable
 
-RATES = 64  # points of the crash rate in a mixture: sin^2 of equal angles, under which the Jeffreys prior is flat
 MOST_RUNS = 1024
-SHARES = 12  # points of the share of changes that still die, under a flat prior
+RATES = 32  # points of the crash rate in a mixture: sin^2 of equal angles, under which the Jeffreys prior is flat
+SHARES = 8  # points of the share of changes that still die, spaced alike under a flat prior (the ends matter most)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Mixture:
     @property
     def rate(self) -> float:
         """Mean of the crash rate per run."""
-        return sum(p * weight for p, _, weight in self.points)
+        return math.fsum(p * weight for p, _, weight in self.points)
 
     def all_survive(self, runs: int) -> float:
         """E[(1 - p)^runs]: the chance that a cell which does die survives all of `runs` runs."""
@@ -64,13 +64,12 @@ def mixture(deaths: int, survivals: int, dying: int, undecided: tuple[int, ...])
     """The posterior after `deaths` and `survivals` in cells that are known to die, of which `dying` are changes, and
     changes without a death, by their number of survivals (sorted)."""
     logs = []
-    for k in range(RATES):
-        p = math.sin((k + 0.5) * math.pi / 2 / RATES) ** 2
+    for p in _spaced(RATES):
         known = deaths * math.log(p) + survivals * math.log1p(-p)
         luck = [((1 - p) ** runs, undecided.count(runs)) for runs in sorted(set(undecided))]
-        for j in range(SHARES):
-            share = (j + 0.5) / SHARES
-            logs.append((p, share, known + dying * math.log(share) + sum(n * math.log(share * one + 1 - share) for one, n in luck)))
+        for share in _spaced(SHARES):
+            prior = 0.5 * math.log(share * (1 - share))  # of the points, which crowd at both ends, back to flat
+            logs.append((p, share, known + prior + dying * math.log(share) + sum(n * math.log(share * one + 1 - share) for one, n in luck)))
     highest = max(log for _, _, log in logs)
     total = sum(math.exp(log - highest) for _, _, log in logs)
     return Mixture(tuple((p, share, math.exp(log - highest) / total) for p, share, log in logs))
@@ -110,6 +109,10 @@ def upper95(clean: int) -> float:
 def clean_runs_for(rate: float) -> int:
     """The fewest clean runs after which `upper95` is no more than `rate` (0 < rate < 1)."""
     return math.ceil(math.log(0.05) / math.log1p(-rate))
+
+
+def _spaced(count: int) -> list[float]:
+    return [math.sin((k + 0.5) * math.pi / 2 / count) ** 2 for k in range(count)]
 
 
 def clean_runs_for_e_value(frozen: Mixture, e_value: float) -> int:

@@ -76,9 +76,9 @@ def clean_runs(view: View, changes: Cell) -> int:
 
 
 def rejected(view: View, changes: Cell) -> bool:
-    """Fresh runs of this fix keep ending in other ways: it is no way out, though it avoids the main failure."""
+    """Fresh runs of this fix keep ending in other ways, or no longer start: no way out, though it avoids the main failure."""
     tally = view.ledger.tally(view.grid.apply(changes), "verify")
-    return tally.neutral >= max(NEUTRAL, tally.survivals)
+    return tally.unavailable is not None or tally.neutral >= max(NEUTRAL, tally.survivals)
 
 
 def _fresh(view: View, cell: Mapping[str, Value]) -> State:
@@ -129,8 +129,8 @@ def _farthest(view: View, axis: str, values: list[Value]) -> list[Value]:
 
 
 def _harmless(view: View, axis: str) -> list[Value]:
-    bad, states, spec = view.grid.known_bad[axis], view.states(), view.grid.spec
-    others = [value for value in view.grid.axes[axis].values if spec.unavailable(axis, value) is None]
+    bad, states = view.grid.known_bad[axis], view.states()
+    others = [value for value in view.grid.axes[axis].values if view.grid.unavailable((axis, value)) is None]
     return [value for value in others if value == bad or states.get((axis, value), "open") in ("dies", "open")]
 
 

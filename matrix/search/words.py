@@ -7,7 +7,8 @@ from matrix.records import Cell, Fix, Value
 from matrix.search.stats import upper95
 
 if TYPE_CHECKING:
-    from matrix.search.decode import View
+    from matrix.search.decode import State, View
+    from matrix.search.grid import Change
     from matrix.search.ledger import Tally
 
 
@@ -66,14 +67,15 @@ def never_tested(view: View) -> list[str]:
     """What the runs say nothing about: one phrase for each change of the known-bad cell."""
     if not view.ledger.tally(view.grid.known_bad).deaths:
         return ["every cell but the known-bad one, because that one has not died"]
-    phrases = [f"{changed(dict([change]))}: {reason}" for change, reason in view.grid.reasons.items()]
-    for change, state in view.states().items():
-        tally = view.tally(change)
-        ended = f"{tally.other_deaths} died of something else, {tally.censored} were cut short"
-        reason = {
-            "unknown": f"no answer in {counted(tally.neutral + tally.survivals, 'run')} ({ended})",
-            "unavailable": tally.unavailable or "it cannot run here",
-            "open": f"not decided after {counted(tally.survivals + tally.neutral, 'run')}",
-        }.get(state)
-        phrases += [f"{changed(dict([change]))}: {reason}"] if reason else []
-    return phrases
+    states = view.states()
+    reasons = {change: view.grid.reasons.get(change) or _undecided(view, change, states[change]) for change in view.grid.order}
+    return [f"{changed(dict([change]))}: {reason}" for change, reason in reasons.items() if reason]
+
+
+def _undecided(view: View, change: Change, state: State) -> str | None:
+    tally = view.tally(change)
+    runs = counted(tally.neutral + tally.survivals, "run")
+    ended = f"{tally.other_deaths} died of something else, {tally.censored} were cut short"
+    if state == "unavailable":
+        return tally.unavailable or "it cannot run here"
+    return {"unknown": f"no answer in {runs} ({ended})", "open": f"not decided after {runs}"}.get(state)
