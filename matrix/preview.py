@@ -16,7 +16,8 @@ from matrix.planner import command, working_folder
 from matrix.records import AxisPlan, Machine, Observation, Plan, describe_cell
 from matrix.runner import cgroup
 from matrix.search import Search
-from matrix.spec import Axis, Spec
+from matrix.spec import Spec
+from matrix.spec.axes import Axis
 
 MIB = 1 << 20
 

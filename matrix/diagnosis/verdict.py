@@ -68,7 +68,7 @@ def _fix(case: Case, cause: str, fix: Fix) -> Fix:
     if fix.kind == "hides":
         return fix
     kind = cures.kind(case, cause, fix.cell)
-    advice = f"{fix.advice} {cures.ADVICE[cause]}" if cause in cures.ADVICE else fix.advice
+    advice = f"{fix.advice} {cures.ADVICE[cause]}" if kind == "cures" and cause in cures.ADVICE else fix.advice
     return dataclasses.replace(fix, kind=kind, advice=advice)
 
 
