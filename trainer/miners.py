@@ -66,7 +66,9 @@ class ThreadMiner:
         return result
 
     def close(self) -> None:
-        self.requests.put(None)
+        with contextlib.suppress(queue.Full):
+            self.requests.put_nowait(None)
+        self.thread.join(5)  # a thread that still searches while the interpreter is taken down can crash it
 
 
 class ProcessMiner:
