@@ -46,8 +46,10 @@ def _trust(folder: RunFolder, fix: Fix) -> list[Line]:
 
 
 def _runs(folder: RunFolder, fix: Fix) -> list[Span]:
-    """Links to the runs of the fixed configuration."""
-    links = [(found.id, folder.attempt_href(found.id, "observation.json")) for found, _ in fixed_runs(folder, fix)]
+    """Links to the fresh runs of the fixed configuration, or to all where none was made to verify."""
+    runs = fixed_runs(folder, fix)
+    fresh = [found for found, seen in runs if seen.trial.purpose == "verify"] or [found for found, _ in runs]
+    links = [(found.id, folder.attempt_href(found.id, "observation.json")) for found in fresh]
     spans = [part for name, href in links[:8] for part in (Span(" "), Span(name.split("-")[0], href))]
     more = [Span(f" and {len(links) - 8} more")] if len(links) > 8 else []
     return [Span(" Attempts"), *spans, *more] if spans else []

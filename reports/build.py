@@ -16,7 +16,7 @@ def build(folder: RunFolder, found: Launch | str | None, drawings: Drawings) -> 
         advice.do_this_now(folder, found),
         *judged,
         deaths.deaths(folder),
-        causes.ruled_out(verdict) if verdict else None,
+        causes.ruled_out(folder, verdict) if verdict else None,
         cells.matrix(folder, [drawings.endings] if drawings.endings else []),
         drawings.memory,
         surroundings.untested(folder),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from matrix.records import Fact, Failure, Ranked, Value, Verdict
@@ -11,6 +12,7 @@ from reports.text import interval, listed, one_line, percent, plural, sentence
 from reports.words import GRADES, cause
 
 MOST_FACTS, MOST_SOURCES = 12, 4
+_BACKED = re.compile(r" \(attempt (\S+), (\S+)\)\.?$")
 
 
 def ranking(folder: RunFolder, verdict: Verdict) -> Section:
@@ -30,7 +32,9 @@ def _ranked_row(entry: Ranked, first: bool) -> Row:
 
 def evidence(folder: RunFolder, verdict: Verdict) -> Section | None:
     first = verdict.ranking[0] if verdict.ranking else None
-    if first is None or first.cause in {"healthy", "unknown"}:
+    if first is None or first.cause == "healthy":
+        return None
+    if first.cause == "unknown" and not (first.culprit or first.interactions or first.supports):
         return None
     blocks: list[Block] = [Para(line(sentence(first.summary)))] if first.summary else []
     blocks += [Bullets(_culprit(first.culprit, first))] if first.culprit or first.interactions else []
@@ -108,11 +112,21 @@ def attempt_links(folder: RunFolder, attempts: Sequence[str], most: int = 8) -> 
 
 
 # ------------------------------------------------------------------ what it is not
-def ruled_out(verdict: Verdict) -> Section | None:
+def ruled_out(folder: RunFolder, verdict: Verdict) -> Section | None:
     if not verdict.ruled_out and verdict.status in {"healthy", "not_reproduced"}:
         return None
-    lines = [line(strong(f"{cause(entry.cause).title}."), f" {sentence(entry.why)}") for entry in verdict.ruled_out]
+    same: dict[str, list[str]] = {}
+    for entry in verdict.ruled_out:
+        same.setdefault(entry.why, []).append(f"{cause(entry.cause).title}.")
+    lines = [line(strong(" ".join(titles)), " ", *_why(folder, why)) for why, titles in same.items()]
     return Section("ruled-out", "What it is not", [Bullets(lines) if lines else Para(line("No cause was ruled out."))])
+
+
+def _why(folder: RunFolder, why: str) -> Line:
+    """The reason; where it ends with the file that backs it, a link to that."""
+    named = _BACKED.search(why)
+    href = folder.attempt_href(named[1], named[2]) if named else None
+    return line(sentence(why[: named.start()]), " ", Span(f"{named[1]}/{named[2]}", href)) if named and href else line(sentence(why))
 
 
 def grades() -> Section:

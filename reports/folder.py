@@ -81,7 +81,7 @@ def _attempt(run: Path, folder: Path, problems: list[str]) -> AttemptFolder:
     complete = (folder / "observation.json").exists()
     if not complete:
         problems.append(
-            f"attempts/{folder.name} has no observation.json: it is still running, or it was interrupted; nothing in it is counted"
+            f"attempts/{folder.name}/observation.json is not there: the attempt is running, or was interrupted; nothing in it is counted"
         )
     observation = _read(records.Observation, folder / "observation.json", run, problems) if complete else None
     return AttemptFolder(path=folder, attempt=attempt, observation=observation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from matrix.records import Ranked, Rate, Verdict
+from matrix.records import Ranked, Rate, Verdict, describe_cell
 from reports.ending import ending
 from reports.folder import RunFolder
 from reports.model import Line, Span, Tone, line, strong
@@ -43,7 +43,9 @@ def _well(verdict: Verdict) -> Line:
 
 def _open(verdict: Verdict, first: Ranked | None) -> Line:
     if first is None or first.cause in {"unknown", "healthy"}:
-        return line(strong("The cause is not known"), f" after {plural(verdict.runs, 'run')}.")
+        survives = describe_cell(verdict.fix.set) if verdict.fix else ""
+        but = f", but it survives with {survives}" if survives else ""
+        return line(strong(f"The cause is not known{but}"), f" ({plural(verdict.runs, 'run')}).")
     return line(
         strong("The cause is not settled"),
         f" after {plural(verdict.runs, 'run')}. First on the list, and no more than {first.grade}: "

@@ -94,9 +94,9 @@ def _quoted(word: str) -> str:
 
 
 def _without_folder(word: str, folder: RunFolder, attempt: Attempt) -> str:
-    """The run folder may have been moved since, so its old place is found by its form."""
+    """The run folder may have been moved since, or was given as a relative path, so its old place is found by its form."""
     here = str(folder.path.resolve() / "attempts" / attempt.id)
-    moved = re.compile(r"(^|(?<=[=:,]))/[^=:,]*/attempts/" + re.escape(attempt.id) + r"(?=$|[/=:,])")
+    moved = re.compile(r"(^|(?<=[=:,]))(?:[^=:,]*/)?attempts/" + re.escape(attempt.id) + r"(?=$|[/=:,])")
     return moved.sub(_OUT, word.replace(here, _OUT))
 
 

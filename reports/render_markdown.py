@@ -7,9 +7,9 @@ import re
 from reports.model import Block, Bullets, Code, Heading, Line, Para, Plot, ReportModel, Section, Span, Table
 from reports.text import clean, one_line
 
-_SPECIAL = re.compile(r"([\\`*\[\]<>|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")  # an underscore inside a word means nothing
+_SPECIAL = re.compile(r"([\\`*\[\]<|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")  # an underscore inside a word means nothing
 
-_STARTS_BLOCK = re.compile(r"^(\s*\d*)([#+=.)-])(?=[#+=-]*(?:\s|$))")  # a heading, a list, a rule
+_STARTS_BLOCK = re.compile(r"^(\s*\d*)([#+=.)>-])(?=[#+=-]*(?:\s|$)|(?<=>))")  # a heading, a list, a rule, a quote
 
 
 def to_markdown(model: ReportModel) -> str:

@@ -83,10 +83,14 @@ def test_without_a_folder_given_each_launch_makes_one_of_its_own(tmp_path: Path)
 
 def test_a_run_folder_that_was_moved_leaves_no_old_path_in_the_script(tmp_path: Path) -> None:
     root = survived(tmp_path, argv=["--cache=/tmp/elsewhere/attempts/other"])
-    moved = root.rename(tmp_path / "moved")
-    found = launch(load(moved))
+    attempt = next(root.glob("attempts/0002-*")).name
+    (root / "attempts" / attempt / "attempt.json").write_text(
+        (root / "attempts" / attempt / "attempt.json").read_text().replace('"-c"', f'"--log=runs/x/attempts/{attempt}/log", "-c"')
+    )
+    found = launch(load(root.rename(tmp_path / "moved")))
     assert isinstance(found, Launch)
     assert '"$out"/out' in found.body and "my run" not in found.body and "/tmp/elsewhere/attempts/other" in found.body
+    assert '--log="$out"/log' in found.body
 
 
 def test_names_with_line_ends_stay_inside_their_comment(tmp_path: Path) -> None:

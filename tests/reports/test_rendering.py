@@ -32,6 +32,8 @@ HOSTILE = [
     "&lt;b&gt; &amp; &#60;",
     "# heading",
     "- item",
+    "> quoted",
+    ">",
     "1. item",
     "---",
     "$x^2$ \\(y\\)",

@@ -12,6 +12,10 @@ from urllib.parse import unquote
 import pytest
 
 import reports
+from matrix.records import Fix, Ranked, Verdict
+from reports.folder import RunFolder
+from reports.head import headline
+from reports.render_markdown import inline
 from tests.reports.conftest import Told
 from tests.reports.stories import STORIES, healthy, openmp
 
@@ -90,13 +94,13 @@ def test_the_first_story_says_cause_grade_probability_fix_and_what_only_hides_it
         assert "The job dies because two copies of an OpenMP runtime are loaded into one process" in text
         assert "(confirmed, probability 97 %)" in text
         assert "Set runtime to one (it was two)" in text
-        assert "6 fresh runs with 12,000 steps in all, none died; with 95 % confidence it fails at most once in 4,000 steps." in text
+        assert "5 fresh runs with 10,000 steps in all, none died; with 95 % confidence it fails at most once in 3,300 steps." in text
         assert "Not verified: anything after 47 s or step 2,000 of one run" in text
         assert "override=duplicate_ok hides the failure without removing the cause. KMP_DUPLICATE_LIB_OK lets both runtimes go on" in text
         assert "once in 380 steps (95 % interval 200 steps to 830 steps)" in text
         assert "OMP: Error #15: Initializing libiomp5.so, but found libiomp5.so already initialized." in text
         assert "SIGABRT (return code -6, 134 in a shell), ended by itself, after 6.5 s" in text
-        assert "One step needs more memory than there is. Sum of RSS was flat at 5.4 GiB of 128 GiB" in text
+        assert "One step needs more memory than there is. Memory kept from step to step. Memory was flat at 5.4 GiB" in text
         assert "device=mps was not run: this machine has no MPS device." in text.replace("This", "this")
         assert "Accumulation of more than 16 steps was not run." in text
         assert "core. core_pattern pipes to a program outside this container. (6 attempts: 0001 0002 0006 0007 +2)" in re.sub(
@@ -164,6 +168,21 @@ def test_what_is_not_settled_is_not_called_a_cause(tell: Tell) -> None:
     assert "in 18 % of the runs (95 % interval 1 % to 58 %)" in text
 
 
+def test_an_unknown_cause_is_said_together_with_the_change_that_survives(tmp_path: Path) -> None:
+    fix = Fix(kind="avoids", set={"mode": "good"}, cell={"mode": "good"}, advice="")
+    unknown = Ranked(cause="unknown", probability=0.8, grade="suspected", summary="")
+    verdict = Verdict(name="x", complete=True, status="suspected", status_text="", ranking=[unknown], fix=fix, runs=13)
+    folder = RunFolder(path=tmp_path, plan=None, verdict=verdict, attempts=[], problems=[])
+    assert inline(headline(folder)) == "**The cause is not known, but it survives with mode=good** (13 runs)."
+
+
+def test_what_was_ruled_out_for_one_reason_is_one_line_with_a_link_to_its_file(tell: Tell) -> None:
+    lines = tell("openmp").markdown.split("## What it is not")[1].split("<a id")[0].strip().splitlines()
+    assert lines[0].startswith("- **One step needs more memory than there is. Memory kept from step to step.** Memory was flat at 5.4 GiB")
+    assert re.search(r"\. \[(0001-\w+/memory\.csv)\]\(attempts/\1\)$", lines[0])
+    assert len(lines) == 3
+
+
 def test_a_hang_is_called_a_hang_with_what_each_process_was_doing_and_the_second_failure_beside_it(tell: Tell) -> None:
     text = tell("hang").markdown.replace("*", "").replace("`", "")
     assert "The job hangs because a process is forked after native threads have started" in text
@@ -185,7 +204,7 @@ def test_memory_at_the_limit_is_drawn_with_the_limit_and_by_process(tell: Tell) 
 def test_an_unfinished_matrix_says_so_and_counts_only_what_is_complete(tell: Tell) -> None:
     text = tell("partial").markdown
     assert "> **The matrix is not finished.** This is the state after 3 runs; all of it can change." in text
-    assert "attempts/0004-00000000 has no observation.json" in text
+    assert "attempts/0004-00000000/observation.json is not there: the attempt is running" in text
     assert "died 2/2: SIGABRT at step 11" in text
 
 
