@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 def describe(outcome: Outcome) -> str:
     """`died SIGABRT at step 11 after 3.2 s`."""
-    text = outcome.kind
+    text: str = outcome.kind
     if outcome.signature:
         text += f" {outcome.signature}"
     if outcome.steps is not None:

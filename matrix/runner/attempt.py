@@ -124,6 +124,8 @@ class Supervisor:
             leftovers = self.tree.kill() if child.pid else 0
             wall_s = self._now()
             self._drain(readers, sinks)
+            for sink in sinks.values():
+                sink.close()  # now, because it counts what it drops
             return self._raw(child, kernel, sampler, sinks, wall_s, leftovers)
         finally:
             for sink in sinks.values():

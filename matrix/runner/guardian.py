@@ -48,7 +48,7 @@ def main(descriptor: int) -> None:
     running: dict[int, tuple[int, Request]] = {}  # pid -> (status descriptor, request)
     held: dict[str, Request] = {}  # token -> request whose cgroup and folders still exist
     while not asked_to_end:
-        ready, _, _ = select.select([control, wake_read], [], [])
+        ready: list[Any] = select.select([control, wake_read], [], [])[0]
         if wake_read in ready:
             os.read(wake_read, 4096)
         reap(running)
@@ -113,11 +113,11 @@ def start(request: Request, stdout: int, stderr: int, status: int) -> int | None
     record_pid(request, pid)
     answer(status, {"pid": pid})
     with os.fdopen(error_read, "rb") as errors:
-        problem = errors.read().decode(errors="replace")
-    if not problem:
+        reason = errors.read().decode(errors="replace")
+    if not reason:
         return pid
     os.waitpid(pid, 0)
-    answer(status, {"error": problem})
+    answer(status, {"error": reason})
     return None
 
 

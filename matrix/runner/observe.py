@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from pathlib import Path
+from typing import Literal
 
 from matrix.evidence import cores, exit, log, runtimes
 from matrix.evidence.environment import HookFacts, read_hook
@@ -14,6 +15,7 @@ from matrix.runner import cgroup
 from matrix.runner.launcher import Child
 from matrix.runner.sampler import Sampler
 
+Seen = Literal["core", "exit", "sampled"]
 TAIL_LINES = 20
 
 
@@ -101,7 +103,7 @@ def _memory(attempt: Attempt, raw: Raw) -> Memory:
 
 def _libraries(folder: Path, raw: Raw, ending: Exit, missing: list[NotCollected]) -> list[Library]:
     """The census at the last moment that could be seen, for each process: at death, at a normal exit, or sampled."""
-    texts = {pid: (text, "sampled") for pid, text in raw.maps.items()}
+    texts: dict[int, tuple[str, Seen]] = {pid: (text, "sampled") for pid, text in raw.maps.items()}
     for path in folder.glob("maps.*.txt"):
         with contextlib.suppress(ValueError, OSError):
             texts[int(path.name.split(".")[1])] = (path.read_text(errors="replace"), "exit")

@@ -35,6 +35,9 @@ class CappedFile:
             self.dropped_bytes += len(gone)
 
     def close(self) -> None:
+        """Write the tail; a second call does nothing."""
+        if self._file.closed:
+            return
         tail = b"".join(self._tail)
         excess = max(0, len(tail) - self._tail_cap)
         self.dropped_bytes += excess
