@@ -17,7 +17,7 @@ _BACKED = re.compile(r" \(attempt (\S+), (\S+)\)\.?$")
 
 def ranking(folder: RunFolder, verdict: Verdict) -> Section:
     rows = [_ranked_row(entry, first=position == 0) for position, entry in enumerate(verdict.ranking)]
-    table = Table("Causes by probability", ["Cause", "Probability", "Grade", "Why"], rows, frozenset({1}), frozenset({3}))
+    table = Table("Causes by probability", ["Cause", "Probability", "Grade", "Why"], rows, frozenset({1}), frozenset({0, 3}))
     source = Para(line("The same with every detail: ", Span("verdict.json", folder.href("verdict.json"))))
     return Section("ranking", "What it can be", [table, source] if rows else [Para(line("Nothing is ranked yet."))])
 

@@ -66,7 +66,7 @@ def key_figures(folder: RunFolder) -> list[tuple[str, str]]:
         return [("Runs complete", str(len(folder.observed)))]
     first = verdict.ranking[0] if verdict.ranking else None
     figures = []
-    if first and verdict.status not in _WELL:
+    if first and first.cause != "unknown" and verdict.status not in _WELL:
         figures.append(("Grade and probability", f"{first.grade}, {percent(first.probability)}"))
     if verdict.crash_rate and verdict.status not in _WELL:  # there the headline has the bound
         figures.append(("The known-bad cell fails", interval(verdict.crash_rate)))

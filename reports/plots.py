@@ -231,7 +231,10 @@ def _scale(axes: Axes, places: Sequence[float], stepped: bool) -> None:
     wide = len(places) > 1 and places[-1] > 40 * places[0]
     if wide:
         axes.set_xscale("symlog", linthresh=max(1.0, places[0]))
-    axes.set_xlim(0, 1.08 * max(places, default=1.0))
+    else:
+        axes.locator_params(axis="x", nbins=6)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")  # the default of a logarithmic axis is mathematical markup
+    axes.set_xlim(0, (1.6 if wide else 1.08) * max(places, default=1.0))
     axes.set_xlabel(what + (" (logarithmic)" if wide else ""))
 
 

@@ -79,6 +79,7 @@ def test_the_page_is_one_file_that_is_well_formed_and_needs_no_script(tell: Tell
 @pytest.mark.parametrize("name", STORIES)
 def test_the_page_can_be_read_without_seeing_it(tell: Tell, name: str) -> None:
     page = Page(tell(name).html)
+    assert "mathdefault" not in tell(name).html
     levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1 and levels.count(1) == 1
     assert [pair for pair in pairwise(levels) if pair[1] > pair[0] + 1] == []
