@@ -14,6 +14,8 @@ import re
 import shutil
 from pathlib import Path
 
+from matrix.evidence.core_notes import read_core
+
 PATTERN = Path("/proc/sys/kernel/core_pattern")
 USES_PID = Path("/proc/sys/kernel/core_uses_pid")
 
@@ -48,14 +50,12 @@ def plan(cwd: Path) -> CorePlan:
 
 def take(core: CorePlan, pid: int, into: Path) -> Path | None:
     """Move the core of process `pid` to `into`; None when there is none (or it is another process's)."""
-    from matrix.evidence.runtimes import core_file_maps
-
     if core.why_not:
         return None
     for found in core.folder.glob(core.glob.replace("{pid}", str(pid))):
         with contextlib.suppress(OSError, ValueError):
-            maps = core_file_maps(found)
-            if maps and maps[0] == pid:
+            notes = read_core(found)
+            if notes and notes.pid == pid:
                 return Path(shutil.move(found, into))
     return None
 

@@ -47,8 +47,9 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGTERM, lambda *_: asked_to_end.append(True))
     running: dict[int, tuple[int, Request]] = {}  # pid -> (status descriptor, request)
     held: dict[str, Request] = {}  # token -> request whose cgroup and folders still exist
+    sources: list[Any] = [control, wake_read]
     while not asked_to_end:
-        ready: list[Any] = select.select([control, wake_read], [], [])[0]
+        ready = select.select(sources, [], [])[0]
         if wake_read in ready:
             os.read(wake_read, 4096)
         reap(running)

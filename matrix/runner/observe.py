@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from matrix.evidence import cores, exit, log, runtimes
+from matrix.evidence.core_notes import CoreNotes, read_core
 from matrix.evidence.environment import HookFacts, read_hook
 from matrix.evidence.kernel import KernelLog
 from matrix.records import Attempt, EndedBy, Exit, Library, Memory, NotCollected, Observation, ProcessSeen, Progress
@@ -44,10 +45,12 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     """The facts about one attempt, from its folder and from what the supervisor saw."""
     missing: list[NotCollected] = []
     ending = _exit(raw)
-    libraries = _libraries(folder, raw, ending, missing)
+    core = _core(folder, raw, ending, missing)
+    libraries = _libraries(folder, raw, core)
     registrations = runtimes.registrations(set(raw.pids))
     runtimes.remove_registrations(set(raw.pids))
-    kernel_lines, unreadable = raw.kernel.lines_for(set(raw.pids))
+    threads = set(core.threads) if core else set()  # the kernel's segfault lines name the thread, not the process
+    kernel_lines, unreadable = raw.kernel.lines_for(set(raw.pids) | threads)
     hook = _hook(folder, raw, missing)
     stderr = log.text(folder / "stderr.log")
     if unreadable:
@@ -101,15 +104,14 @@ def _memory(attempt: Attempt, raw: Raw) -> Memory:
     )
 
 
-def _libraries(folder: Path, raw: Raw, ending: Exit, missing: list[NotCollected]) -> list[Library]:
+def _libraries(folder: Path, raw: Raw, core: CoreNotes | None) -> list[Library]:
     """The census at the last moment that could be seen, for each process: at death, at a normal exit, or sampled."""
     texts: dict[int, tuple[str, Seen]] = {pid: (text, "sampled") for pid, text in raw.maps.items()}
     for path in folder.glob("maps.*.txt"):
         with contextlib.suppress(ValueError, OSError):
             texts[int(path.name.split(".")[1])] = (path.read_text(errors="replace"), "exit")
-    core = _core(folder, raw, ending, missing)
-    if core:
-        texts[core[0]] = (core[1], "core")
+    if core and core.maps:
+        texts[core.pid] = (core.maps, "core")
     parts = [f"# pid {pid} seen: {seen}\n{text}" for pid, (text, seen) in sorted(texts.items())]
     (folder / "maps.txt").write_text("\n".join(parts))
     for path in folder.glob("maps.*.txt"):
@@ -117,8 +119,8 @@ def _libraries(folder: Path, raw: Raw, ending: Exit, missing: list[NotCollected]
     return [library for pid, (text, seen) in sorted(texts.items()) for library in runtimes.census(text, pid=pid, seen=seen)]
 
 
-def _core(folder: Path, raw: Raw, ending: Exit, missing: list[NotCollected]) -> tuple[int, str] | None:
-    """Pid and maps from the core of the main process; the file itself is removed."""
+def _core(folder: Path, raw: Raw, ending: Exit, missing: list[NotCollected]) -> CoreNotes | None:
+    """What the core of the main process notes; the file itself is removed."""
     if not (ending.core_dumped or ending.signal) or ending.ended_by != "itself" or raw.child.pid is None:
         return None
     if raw.core.why_not:
@@ -130,7 +132,7 @@ def _core(folder: Path, raw: Raw, ending: Exit, missing: list[NotCollected]) -> 
             missing.append(NotCollected(what="core", why=f"none of this process was found in {raw.core.folder}"))
         return None
     try:
-        return runtimes.core_file_maps(path)
+        return read_core(path)
     finally:
         path.unlink()
 

@@ -1,4 +1,5 @@
 """The hook inside real children: what it records, and that the program does not notice it."""
+
 from __future__ import annotations
 
 import json
@@ -50,6 +51,15 @@ def test_environment_changes_name_the_module_and_keep_no_secret(tmp_path: Path) 
 def test_its_folder_is_not_on_the_import_path_of_the_program(tmp_path: Path) -> None:
     done = run(tmp_path, str(CHILDREN / "changes_environment.py"))
     assert str(HOOK) not in done.stdout
+
+
+def test_a_wrapper_that_becomes_the_program_leaves_it_the_main_process(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        "-c",
+        "import os, sys; os.execv(sys.executable, [sys.executable, '-c', 'import subprocess, sys; subprocess.run([sys.executable, \"-c\", \"\"])'])",
+    )
+    assert [r["main"] for r in records(tmp_path, "hello")] == [True, True, False]
 
 
 @linux

@@ -338,14 +338,20 @@ def set_start_method() -> None:
     context._default_context._default_context = context._concrete_contexts[START_METHOD]  # type: ignore[attr-defined]
 
 
+def is_first() -> bool:
+    """Whether no other process was here before: an exec (of a wrapper) keeps the pid and stays the first."""
+    try:
+        with open(f"{FOLDER}/hook.jsonl", "rb") as records:
+            line = records.readline()
+    except OSError:
+        return True
+    return not line or b'"pid":%d,' % os.getpid() in line
+
+
 @safely
 def start() -> None:
     global main_pid
-    try:
-        first = os.stat(f"{FOLDER}/hook.jsonl").st_size == 0
-    except OSError:
-        first = True
-    main_pid = os.getpid() if first else None
+    main_pid = os.getpid() if is_first() else None
     atexit.register(at_exit)
     start_stacks()
     watch_environment()
