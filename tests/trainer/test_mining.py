@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 import pytest
 
@@ -29,11 +30,20 @@ def test_a_search_in_blocks_finds_the_largest_products(monkeypatch: pytest.Monke
     np.testing.assert_allclose(values, -np.sort(-products, axis=1)[:, :10], rtol=1e-5)
 
 
-def test_a_bank_at_an_odd_address_is_searched_as_any_other() -> None:
+def test_native_code_gets_aligned_values_from_a_bank_at_an_odd_address(monkeypatch: pytest.MonkeyPatch) -> None:
     bank, queries = unit(100), unit(25, seed=1)
     odd = np.frombuffer(b"x" + bank.tobytes(), np.uint8)[1:].view(np.float32).reshape(bank.shape)
     assert not odd.flags.aligned
-    np.testing.assert_array_equal(search(odd, queries, 5, 1)[1], search(bank, queries, 5, 1)[1])
+    expected = search(bank, queries, 5, 1)[1]
+    knn, aligned = faiss.knn, []
+
+    def recording(queries: Any, block: Any, *others: Any, **more: Any) -> Any:
+        aligned.append(block.flags.aligned)
+        return knn(queries, block, *others, **more)
+
+    monkeypatch.setattr(faiss, "knn", recording)
+    np.testing.assert_array_equal(search(odd, queries, 5, 1)[1], expected)
+    assert aligned == [True]
 
 
 def test_mined_documents_are_the_nearest_in_the_band_that_are_no_near_duplicates() -> None:
