@@ -10,7 +10,7 @@ from reports.ending import Ending, ending
 from reports.folder import RunFolder
 from reports.launch import cell_key
 from reports.model import Block, Bullets, Line, Para, Row, Section, Table, Tone, code, line, strong
-from reports.text import one_line, plural, sentence, size, span_of
+from reports.text import one_line, plural, size, span_of
 
 TONES: dict[str, Tone] = {"died": "bad", "survived": "good", "censored": "calm", "unavailable": "warn"}
 
@@ -151,7 +151,7 @@ def _after(endings: list[Ending]) -> str:
 
 def _unavailable(plan: Plan | None) -> list[Line]:
     return [
-        line(code(f"{axis.name}={value}"), f" was not run: {sentence(why)}")
+        line(code(f"{axis.name}={value}"), f" was not run: {one_line(why).rstrip('.')}.")
         for axis in (plan.axes if plan else [])
         for value, why in axis.unavailable.items()
     ]

@@ -6,10 +6,10 @@ from matrix.records import Observation, ProcessSeen
 from reports.ending import ending, how_it_ended
 from reports.folder import RunFolder
 from reports.model import Block, Bullets, Code, Heading, Line, Para, Section, Span, code, line, strong
-from reports.text import duration, plural, size
+from reports.text import duration, one_line, plural, size
 
 FILES = ["stdout.log", "stderr.log", "stacks.txt", "hook.jsonl", "maps.txt", "memory.csv", "observation.json"]
-OUTPUT_LINES, STACK_LINES, KERNEL_LINES = 12, 8, 4
+OUTPUT_LINES, STACK_LINES, STACKS, KERNEL_LINES, LAST_LINE = 12, 8, 3, 4, 160
 
 
 def deaths(folder: RunFolder) -> Section | None:
@@ -48,10 +48,17 @@ def _death(folder: RunFolder, seen: Observation) -> list[Block]:
         ]
     if seen.kernel_lines:
         blocks += [Para(line(strong("Kernel log"))), Code("\n".join(seen.kernel_lines[:KERNEL_LINES]), "kernel log lines")]
-    stack = seen.crash_stack or next((process.stack for process in seen.processes if process.stack), [])
-    if stack:
-        blocks += [Para(line(strong("Stack, innermost first"))), Code("\n".join(stack[:STACK_LINES]), "stack")]
+    for title, stack in _stacks(seen):
+        blocks += [Para(line(strong(f"{title}, innermost first"))), Code("\n".join(stack[:STACK_LINES]), title)]
     return blocks
+
+
+def _stacks(seen: Observation) -> list[tuple[str, list[str]]]:
+    """Of a crash the one that was printed; of a hang those of the processes, the children first: they hold what the main one waits for."""
+    if seen.crash_stack:
+        return [("Stack", seen.crash_stack)]
+    living = sorted((process for process in seen.processes if process.stack), key=lambda process: process.role == "main")
+    return [(f"Stack of process {process.pid} ({process.role})", process.stack) for process in living[:STACKS]]
 
 
 def _facts(folder: RunFolder, seen: Observation) -> list[Line]:
@@ -87,7 +94,7 @@ def _progress(seen: Observation) -> Line:
     progress = seen.progress
     total = f" of {progress.total_steps:,}" if progress.total_steps else ""
     last = f"last step {progress.last_step:,}{total}" if progress.last_step is not None else "no step was seen"
-    return line(f"Progress: {last}", *(("; last line ", code(progress.last_line)) if progress.last_line else ()))
+    return line(f"Progress: {last}", *(("; last line ", code(one_line(progress.last_line, LAST_LINE))) if progress.last_line else ()))
 
 
 def _memory(seen: Observation) -> Line:
