@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -20,8 +22,10 @@ import click
 if TYPE_CHECKING:
     from matrix.records import Verdict
     from matrix.spec import Spec
+    from matrix.spec.problems import Problem
 
 BAD_INPUT, SURROUNDINGS, INTERRUPTED = 2, 3, 130
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -38,7 +42,8 @@ def main() -> None:
 @click.option("--set", "overrides", multiple=True, metavar="AXIS=V,V", help="Use only these values of an axis; may be repeated.")
 def run(spec: Path, resume: bool, strategy: str | None, max_runs: int | None, jobs: int | None, overrides: tuple[str, ...]) -> None:
     """Run the matrix of SPEC and write the report."""
-    with errors():
+    with errors("put that right and go on with --resume: what is complete is kept"):
+        signals_interrupt()
         loaded = load(spec, strategy=strategy, max_runs=max_runs, overrides=overrides)
         check_program(loaded)
         from matrix import folder as folders
@@ -89,7 +94,7 @@ def execute(spec: Spec, where: Path, jobs: int | None) -> None:
     from matrix.executors.local import LocalPool, clean_up_after_the_dead
     from matrix.planner import Planner
     from matrix.preview import jobs_of, plan_of
-    from matrix.view import LiveView, PlainView
+    from matrix.view import view_for
 
     plan = plan_of(spec, jobs_of(spec, jobs))
     records.write(where / "plan.json", plan)
@@ -99,18 +104,22 @@ def execute(spec: Spec, where: Path, jobs: int | None) -> None:
     for notice in plan.notices:
         click.echo(f"note: {notice}")
     clean_up_after_the_dead()
-    interruptible()
-    with LocalPool(plan.jobs) as pool, LiveView() if sys.stdout.isatty() else PlainView() as view:
+    with LocalPool(plan.jobs) as pool, view_for(plan, spec.search.max_wall_s) as view:
         planner = Planner(spec, where, pool, view)
-        try:
-            verdict = planner.run()
-        except KeyboardInterrupt:
-            planner.stop()
-            write_report(where)
-            click.echo(f"\ninterrupted; what is complete is kept. Go on with: python -m matrix run {spec.source} --resume", err=True)
-            sys.exit(INTERRUPTED)
+        with asked_to_end() as asked:
+            verdict = planner.run(asked)
+    interrupted = asked.is_set() and not verdict.complete
+    if interrupted:
+        complain(f"interrupted; what is complete is kept. Go on with: {resume_command()}")
     write_report(where)
+    if interrupted:
+        sys.exit(INTERRUPTED)
     click.echo(summary(verdict, where))
+
+
+def resume_command() -> str:
+    words = sys.argv[1:]
+    return shlex.join(["python", "-m", "matrix", *words, *([] if "--resume" in words else ["--resume"])])
 
 
 def summary(verdict: Verdict, where: Path) -> str:
@@ -139,66 +148,114 @@ def load(path: Path, *, strategy: str | None, max_runs: int | None, overrides: t
     search = {name: value for name, value in (("strategy", strategy), ("max_runs", max_runs)) if value is not None}
     if not search and not overrides:
         return spec
-    return override(spec, search=search, axes=dict(axis_override(text) for text in overrides))
+    return override(spec, search=search, axes=axis_overrides(overrides))
 
 
-def axis_override(text: str) -> tuple[str, list[str]]:
-    name, equals, values = text.partition("=")
-    if not equals or not name or not values:
-        raise click.UsageError(f"--set {text}: write it as axis=value,value")
-    return name, values.split(",")
+def axis_overrides(texts: tuple[str, ...]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        name, _, values = text.partition("=")
+        if not name or not all(words := values.split(",")):
+            raise click.UsageError(f"--set {text}: write it as axis=value,value, with no value empty")
+        if name in found:
+            raise click.UsageError(f"--set {name} is given twice; name all its values at once: --set {name}=value,value")
+        found[name] = words
+    return found
 
 
 def check_program(spec: Spec) -> None:
     """The program must be there before anything is started."""
+    from matrix.spec import SpecError
+
+    if problems := list(program_problems(spec)):
+        raise SpecError(problems, spec.source)
+
+
+def program_problems(spec: Spec) -> Iterator[Problem]:
     from matrix.planner import command, working_folder
+    from matrix.spec.placeholders import used
+    from matrix.spec.problems import Problem
 
     cwd = working_folder(spec)
     if not cwd.is_dir():
-        fail(f"run.cwd: the folder {cwd} does not exist; it is relative to the specification's folder {spec.base_dir}", BAD_INPUT)
+        hint = f"it is relative to the folder of the specification, {spec.base_dir}; make it, or change run.cwd"
+        yield Problem(None, None, "run.cwd", f"{cwd} is {'not a folder' if cwd.exists() else 'not there'}", hint)
+        return
     program = command(spec.run.command)[0]
     path = spec.run.env.get("PATH", os.environ.get("PATH"))
-    found = shutil.which(program, path=path) if os.sep not in program else shutil.which(str(cwd / program))
-    if not found:
+    if not (shutil.which(str(cwd / program)) if os.sep in program else shutil.which(program, path=path)):
         where = f"in {cwd}" if os.sep in program else "on PATH"
-        fail(f"run.command: {program!r} was not found (or is not executable) {where}; give the full path of the program", BAD_INPUT)
+        hint = "give the full path of the program"
+        yield Problem(None, None, "run.command", f"{program!r} was not found {where}, or is not executable", hint)
     for name in spec.run.writes:
-        if not (cwd / name).exists():
-            fail(f"run.writes: {cwd / name} does not exist; each attempt gets a fresh copy of it, so make it first", BAD_INPUT)
+        if not any(used(name)) and not (cwd / name).exists():
+            hint = "each attempt gets a fresh copy of it, so make it first, or remove it from run.writes"
+            yield Problem(None, None, "run.writes", f"{cwd / name} does not exist", hint)
 
 
 @contextlib.contextmanager
-def errors() -> Iterator[None]:
+def errors(remedy: str = "put that right and try again") -> Iterator[None]:
     """Bad input and failing surroundings become one clear message and the exit code of the contract."""
-    from matrix.folder import FolderError
+    try:
+        with known_errors():
+            yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains once more when it flushes at its end
+        fail("interrupted: nobody reads the output any more", INTERRUPTED)
+    except OSError as problem:
+        fail(f"{problem.filename or 'the system'}: {problem.strerror}; {remedy}", SURROUNDINGS)
+    except KeyboardInterrupt:
+        fail("interrupted", INTERRUPTED)
+
+
+@contextlib.contextmanager
+def known_errors() -> Iterator[None]:
+    """Those that are named by a type of ours."""
+    from matrix.folder import FolderError, NoSuchRun
     from matrix.runner.launcher import RunnerError
     from matrix.spec import SpecError
 
     try:
         yield
-    except SpecError as problem:
+    except (SpecError, NoSuchRun) as problem:
         fail(str(problem), BAD_INPUT)
     except (FolderError, RunnerError) as problem:
         fail(str(problem), SURROUNDINGS)
-    except OSError as problem:
-        fail(f"{problem.filename or 'the system'}: {problem.strerror}", SURROUNDINGS)
-    except KeyboardInterrupt:
-        fail("interrupted", INTERRUPTED)
 
 
-def interruptible() -> None:
+def signals_interrupt() -> None:
     """SIGTERM and a lost terminal end a run as Ctrl-C does: tidily, and resumable.  Under nohup SIGHUP stays ignored."""
+    for number in ENDING:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
 
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupt)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
-        signal.signal(signal.SIGHUP, interrupt)
+@contextlib.contextmanager
+def asked_to_end() -> Iterator[threading.Event]:
+    """Set by these signals, so that nothing is cut in two.  A second Ctrl-C raises KeyboardInterrupt; of a lost terminal there
+    are always two SIGHUP, one by the kernel and one by the shell."""
+    asked = threading.Event()
+
+    def ask(number: int, _: object) -> None:
+        if number == signal.SIGINT and asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    taken = {number: signal.signal(number, ask) for number in ENDING if signal.getsignal(number) is signal.default_int_handler}
+    try:
+        yield asked
+    finally:
+        for number, handler in taken.items():
+            signal.signal(number, handler)
+
+
+def complain(message: str) -> None:
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        click.echo(message, err=True)
 
 
 def fail(message: str, code: int) -> NoReturn:
-    click.echo(message, err=True)
+    complain(message)
     sys.exit(code)
 
 

@@ -12,7 +12,11 @@ RUNS = Path("runs")
 
 
 class FolderError(Exception):
-    """The run folder cannot be made, written or locked, or there is none."""
+    """The run folder cannot be made, written or locked."""
+
+
+class NoSuchRun(Exception):
+    """There is no run folder where the user says."""
 
 
 def create(name: str, *, root: Path = RUNS) -> Path:
@@ -24,34 +28,40 @@ def create(name: str, *, root: Path = RUNS) -> Path:
         try:
             parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             folder.mkdir(mode=0o700)
-        except FileExistsError:
-            continue
+            (folder / "attempts").mkdir(mode=0o700)
         except OSError as problem:
-            raise FolderError(
-                f"cannot make the run folder {folder}: {problem.strerror}; run from a folder that you may write to"
-            ) from problem
-        (folder / "attempts").mkdir(mode=0o700)
+            if isinstance(problem, FileExistsError) and parent.is_dir():
+                continue
+            blocked = next((place for place in (root, parent) if place.exists() and not place.is_dir()), None)
+            why = f"{blocked} is not a folder; move it away" if blocked else f"{problem.strerror}; run from a folder that you may write to"
+            raise FolderError(f"cannot make the run folder {folder.absolute()}: {why}") from problem
         return folder
-    raise FolderError(f"cannot find a free name in {parent}")
+    raise FolderError(f"cannot find a free name in {parent}; wait a second")
 
 
 def latest(name: str, *, root: Path = RUNS) -> Path:
-    """The newest run of that name.  Raises FolderError."""
-    found = sorted(folder for folder in (root / safe(name)).glob("*") if (folder / "attempts").is_dir())
-    if not found:
-        raise FolderError(f"there is no run of {name!r} in {root.resolve()} to resume; run it without --resume first")
-    return found[-1]
+    """The newest run of that name.  Raises NoSuchRun."""
+    found = _newest(root / safe(name))
+    if found is None:
+        raise NoSuchRun(f"there is no run of {name!r} in {root.resolve()} to resume; run it without --resume first")
+    return found
 
 
 def find(given: Path) -> Path:
-    """The run folder that a user means: the folder itself, runs/<name> (its newest run) or a name.  Raises FolderError."""
+    """The run folder that a user means: the folder itself, runs/<name> (its newest run) or a name.  Raises NoSuchRun."""
     for folder in (given, RUNS / given):
         if (folder / "attempts").is_dir():
             return folder
-        inner = sorted(f for f in folder.glob("*") if (f / "attempts").is_dir()) if folder.is_dir() else []
-        if inner:
-            return inner[-1]
-    raise FolderError(f"{given} is not a run folder: give runs/<name>/<stamp>, runs/<name> or a name")
+        newest = _newest(folder)
+        if newest:
+            return newest
+    raise NoSuchRun(f"{given} is not a run folder: give runs/<name>/<stamp>, runs/<name> or a name, from the folder that holds runs/")
+
+
+def _newest(parent: Path) -> Path | None:
+    """By the stamp, then by the number of those made in one second."""
+    found = [folder for folder in parent.glob("*") if (folder / "attempts").is_dir()] if parent.is_dir() else []
+    return max(found, key=lambda folder: [int(digits) for digits in re.findall(r"\d+", folder.name)], default=None)
 
 
 @contextlib.contextmanager
@@ -65,9 +75,12 @@ def locked(folder: Path) -> Iterator[None]:
     except Timeout as problem:
         raise FolderError(f"{folder} is in use by another run; wait for it to end, or run without --resume") from problem
     except OSError as problem:
-        raise FolderError(f"cannot write to {folder}: {problem.strerror}") from problem
+        raise FolderError(f"cannot write to {folder}: {problem.strerror}; make it writable, or run without --resume") from problem
     try:
         yield
+    except OSError as problem:
+        problem.filename = problem.filename or str(folder)  # a failed write (a full disk) does not say where
+        raise
     finally:
         lock.release()
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import socket
 import sys
+import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -29,6 +32,8 @@ from matrix.runner.patience import Limits
 from matrix.search import Search
 from matrix.spec import Spec
 from matrix.spec.fingerprint import fingerprint
+from matrix.spec.model import Limits as SpecLimits
+from matrix.spec.placeholders import fill
 
 GAPS = 10  # idle and stall are never shorter than this many times the longest gap of a surviving run
 CORES_WANTED = 5  # deaths with a core; after that they teach nothing new
@@ -36,8 +41,9 @@ TICK_S = 0.25
 
 
 class View(Protocol):
-    """Who watches: plain lines, or a live table."""
+    """Who watches: plain lines, or a live picture."""
 
+    def expects(self, runs: int) -> None: ...
     def started(self, attempt: Attempt) -> None: ...
     def finished(self, attempt: str, trial: Trial, outcome: Outcome, learnt: str) -> None: ...
     def refresh(self, running: dict[str, Live]) -> None: ...
@@ -48,7 +54,7 @@ class Planner:
 
     def __init__(self, spec: Spec, folder: Path, pool: LocalPool, view: View) -> None:
         self.spec = spec
-        self.folder = folder
+        self.folder = folder.resolve()  # {attempt_dir} must hold from the program's own working folder too
         self.pool = pool
         self.view = view
         self.search = Search(spec, seed=spec.search.seed)
@@ -60,29 +66,32 @@ class Planner:
         self._started = time.monotonic()
         self._cores = 0
         self._longest_gap = 0.0
-        self._adoptable: dict[str, list[str]] = defaultdict(list)  # key -> complete attempts that no trial has taken yet
+        self._adoptable: dict[str, list[tuple[Attempt, Observation]]] = defaultdict(list)  # by key: complete, no trial has taken them yet
         self._next_number = self._adopt_folder() + 1
 
-    def run(self) -> Verdict:
-        """Until the search has no more questions or a budget is spent.  Raises RunnerError, KeyboardInterrupt."""
+    def run(self, asked_to_end: threading.Event) -> Verdict:
+        """Until the search has no more questions or a budget is spent; an incomplete verdict when it was asked to end before.
+
+        Raises RunnerError and OSError when the surroundings fail."""
         self._write(complete=False)
-        while True:
+        while not asked_to_end.is_set():
             self._fill()
             if not self.pool.running:
-                break
+                return self._write(complete=True)
             observation = self.pool.wait(TICK_S)
             if observation is not None:
                 self._take(observation)
             self.view.refresh(self.pool.running)
-        return self._write(complete=True)
+        return self._end()
 
-    def stop(self) -> Verdict:
+    def _end(self) -> Verdict:
         """End what runs, keep what is complete."""
         self.pool.interrupt()
         while self.pool.running:
-            observation = self.pool.wait()
+            observation = self.pool.wait(TICK_S)
             if observation is not None:
                 self._take(observation)
+            self.view.refresh(self.pool.running)
         return self._write(complete=False)
 
     # -------------------------------------------------------------- asking
@@ -94,22 +103,28 @@ class Planner:
             if trial is None:
                 return
             reason = self._unavailable(trial)
-            attempt = self._attempt(trial)
+            attempt, holders = self._attempt(trial)
             if reason:
-                self.search.tell(trial, Outcome(kind="unavailable", reason=reason))
+                outcome = Outcome(kind="unavailable", reason=reason)
+                self.search.tell(trial, outcome)
+                self.view.finished(attempt.id, trial, outcome, self.search.leading())
             elif self._adoptable[attempt.key]:
-                adopted = self._adoptable[attempt.key].pop(0)
-                self._trials[adopted] = trial
-                self._tell(adopted)
+                self._adopt(trial, *self._adoptable[attempt.key].pop(0))
             else:
-                self._submit(attempt)
+                self._submit(attempt, holders)
 
-    def _submit(self, attempt: Attempt) -> None:
+    def _submit(self, attempt: Attempt, holders: Mapping[str, str]) -> None:
         self._trials[attempt.id] = attempt.trial
         self.environments[attempt.id] = attempt.env
         self._next_number += 1
         self.view.started(attempt)
-        self.pool.submit(self._job(attempt))
+        self.pool.submit(self._job(attempt, holders))
+
+    def _adopt(self, trial: Trial, attempt: Attempt, observation: Observation) -> None:
+        """A complete attempt answers the trial; what no trial asks for (of an edited program, of other limits) is no evidence."""
+        self._trials[attempt.id] = trial
+        self.environments[attempt.id] = attempt.env
+        self._take(observation)
 
     def _unavailable(self, trial: Trial) -> str | None:
         return next((why for axis, value in trial.cell.items() if (why := self.spec.unavailable(axis, value))), None)
@@ -119,7 +134,8 @@ class Planner:
         return limit is not None and time.monotonic() - self._started > limit
 
     # -------------------------------------------------------------- one attempt
-    def _attempt(self, trial: Trial) -> Attempt:
+    def _attempt(self, trial: Trial) -> tuple[Attempt, dict[str, str]]:
+        """The next attempt, and what its placeholders stand for."""
         spec = self.spec
         name = f"{self._next_number:04d}-{cell_hash(trial.cell)}"
         holders = {
@@ -132,18 +148,36 @@ class Planner:
         holders["cpu_list"] = ",".join(map(str, cpus if cpus is not None else sorted(os.sched_getaffinity(0))))
         launch = spec.launch(trial.cell, max_steps=trial.max_steps, placeholders=holders)
         constant = spec.launch(trial.cell, max_steps=trial.max_steps, placeholders={name: f"<{name}>" for name in holders})
-        identity = [constant.argv, constant.env, str(working_folder(spec)), trial.cell, trial.max_steps, trial.probes, self.program]
-        return Attempt(
+        identity = [
+            command(constant.argv),
+            constant.env,
+            str(working_folder(spec)),
+            trial.cell,
+            trial.max_steps,
+            trial.probes,
+            self.program,
+        ]
+        identity += [spec.run.model_dump(exclude={"command", "env", "cwd", "length"}), spec.limits.model_dump(), spec.evidence.model_dump()]
+        attempt = Attempt(
             id=name,
             trial=trial,
             argv=command(launch.argv),
             env=launch.env,
             cwd=str(working_folder(spec)),
-            key=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24],
+            key=self._key(trial, holders),
             program=self.program,
             memory_limit_bytes=spec.limits.memory_bytes,
             cpus=cpus,
         )
+        return attempt, holders
+
+    def _key(self, trial: Trial, holders: Mapping[str, str]) -> str:
+        """Equal for attempts that answer the same question: everything that shapes what is observed, but not its number or its port."""
+        spec = self.spec
+        constant = spec.launch(trial.cell, max_steps=trial.max_steps, placeholders={name: f"<{name}>" for name in holders})
+        what = [command(constant.argv), constant.env, str(working_folder(spec)), trial.cell, trial.max_steps, trial.probes, self.program]
+        how = [spec.run.model_dump(exclude={"command", "env", "cwd", "length"}), spec.limits.model_dump(), spec.evidence.model_dump()]
+        return hashlib.sha256(json.dumps([what, how], sort_keys=True).encode()).hexdigest()[:24]
 
     def _cpus(self) -> list[int] | None:
         """CPUs of the next free place when the specification limits them, so that attempts side by side do not share any."""
@@ -154,7 +188,7 @@ class Planner:
         taken = {cpu for live in self.pool.running.values() for cpu in live.attempt.cpus or ()}
         return ([cpu for cpu in every if cpu not in taken] + every)[: int(share)]
 
-    def _job(self, attempt: Attempt) -> Job:
+    def _job(self, attempt: Attempt, holders: Mapping[str, str]) -> Job:
         spec, limits = self.spec, self.spec.limits
         patience = Limits(
             wall_s=limits.wall_s,
@@ -169,11 +203,18 @@ class Planner:
             progress=spec.run.progress,
             finished=spec.run.finished,
             stop_after_step=attempt.trial.max_steps if spec.run.length is None else None,
-            writes=tuple(working_folder(spec) / path for path in spec.run.writes),
+            writes=tuple(self._writes(holders)),
+            rlimits=rlimits(limits),
             pty=spec.run.pty,
             unbuffered=spec.run.unbuffered,
+            hook=spec.evidence.hook,
             core=self._cores < CORES_WANTED,
         )
+
+    def _writes(self, holders: Mapping[str, str]) -> Iterator[Path]:
+        """What a copy is needed of; a path below {attempt_dir} is the attempt's own and not there yet."""
+        paths = (working_folder(self.spec) / fill(text, holders) for text in self.spec.run.writes)
+        return (path for path in paths if path.exists())
 
     # -------------------------------------------------------------- telling
     def _take(self, observation: Observation) -> None:
@@ -190,9 +231,17 @@ class Planner:
     def _tell(self, attempt: str) -> None:
         trial = self._trials[attempt]
         self.search.tell(trial, self.outcomes[attempt])
-        advise(self.search, self._case())
-        self._write(complete=False)
+        verdict = self._write(complete=False)
+        advise(self.search, self._case(), verdict.ranking[0].cause)
         self.view.finished(attempt, trial, self.outcomes[attempt], self.search.leading())
+        if trial.purpose == "calibrate":
+            self.view.expects(self.search.expected_runs(self._crash_rate()))
+
+    def _crash_rate(self) -> float:
+        """Share of deaths among the answers of the calibration."""
+        kinds = [self.outcomes[name].kind for name, trial in self._trials.items() if trial.purpose == "calibrate" and name in self.outcomes]
+        deaths, survivals = kinds.count("died"), kinds.count("survived")
+        return deaths / (deaths + survivals) if deaths + survivals else 1.0
 
     def _write(self, *, complete: bool) -> Verdict:
         verdict = build(self._case(), name=self.spec.name, complete=complete, wall_s=time.monotonic() - self._started)
@@ -214,6 +263,8 @@ class Planner:
     def _adopt_folder(self) -> int:
         """Read what is complete and remove what is not; the highest attempt number that was used."""
         highest = 0
+        for part in self.folder.glob(".*.part"):  # of a tool that was killed while it wrote
+            part.unlink()
         for folder in sorted((self.folder / "attempts").glob("[0-9]*-*")):
             highest = max(highest, int(folder.name.split("-")[0]))
             try:
@@ -224,11 +275,8 @@ class Planner:
                 continue
             if observation.exit.ended_by == "interrupt":
                 shutil.rmtree(folder)
-                continue
-            self.environments[attempt.id] = attempt.env
-            if attempt.program == self.program:
-                self._remember(observation)
-                self._adoptable[observation.key].append(attempt.id)
+            else:
+                self._adoptable[observation.key].append((attempt, observation))
         return highest
 
 
@@ -243,6 +291,21 @@ def working_folder(spec: Spec) -> Path:
 
 def cell_hash(cell: Cell) -> str:
     return hashlib.sha256(json.dumps(cell, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def rlimits(limits: SpecLimits) -> dict[str, tuple[int, int]]:
+    """Soft and hard limits of the child as setrlimit takes them."""
+    found: dict[str, int | None] = {
+        "RLIMIT_NOFILE": limits.nofile,
+        "RLIMIT_STACK": limits.stack_bytes,
+        "RLIMIT_CORE": limits.core_bytes,
+        "RLIMIT_NPROC": limits.pids,
+    }
+    both = {name: (value, value) for name, value in found.items() if value is not None}
+    if limits.cpu_time_s is None:
+        return both
+    seconds = math.ceil(limits.cpu_time_s)
+    return {**both, "RLIMIT_CPU": (seconds, seconds + 1)}  # SIGXCPU at the soft limit says what happened, SIGKILL at the hard one does not
 
 
 def _at_least(limit: float | None, least: float) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,9 +31,19 @@ def override(spec: Spec, *, search: Mapping[str, Any], axes: Mapping[str, Sequen
         if spec.known_bad[name] not in values:
             data["known_bad"][name] = values[0]
         _leave_out(data, name, values)
-    changed = Spec.model_validate(_without_none(data))
+    try:
+        changed = Spec.model_validate(_without_none(data))
+    except SpecError as error:  # the file itself is valid, so it is the command line that is not
+        raise SpecError([dataclasses.replace(problem, where=_option(problem.where)) for problem in error.problems], spec.source) from None
     changed._source = spec.source
     return changed
+
+
+def _option(where: str) -> str:
+    """The option that set a key of the specification: `search.max_runs` is --max-runs, `matrix.bs.values[1]` is --set bs."""
+    section, _, rest = where.partition(".")
+    name = rest.partition(".")[0]
+    return {"search": f"--{name.replace('_', '-')}", "matrix": f"--set {name}"}.get(section, where)
 
 
 def _leave_out(data: dict[str, Any], name: str, values: Sequence[Value]) -> None:
