@@ -33,6 +33,14 @@ class Case:
     def survivors_of(self, cell: Cell) -> list[Observation]:
         return [o for o in self.survivors if o.trial.cell == cell]
 
+    def runs_as_much(self, cell: Cell, *, but: str = "") -> bool:
+        """Whether the surviving attempts of `cell` still load every native runtime that the dying ones did, `but` one family.
+
+        This tells a cure from switching off what would crash."""
+        wanted = {library.path for death in self.deaths for library in death.libraries if library.family != but}
+        survivors = [o for o in self.survivors_of(cell) if o.libraries]
+        return bool(survivors) and all(wanted <= {library.path for library in o.libraries} for o in survivors)
+
     def environment(self, observation: Observation, name: str) -> str | None:
         """A variable as the program saw it: set by the specification, then changed by the program itself."""
         value = self.environments.get(observation.attempt, {}).get(name)

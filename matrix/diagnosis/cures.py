@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Literal
 
-from matrix.diagnosis import openmp
+from matrix.diagnosis import fork, openmp
 from matrix.diagnosis.case import Case
 from matrix.records import Cell
 from matrix.search import Search
 
+GONE = {openmp.CAUSE: openmp.is_gone, fork.CAUSE: fork.is_gone}
 ADVICE = {
     openmp.CAUSE: "Let the whole process use one OpenMP runtime: packages from one source, or the same copy of the library for all.",
+    fork.CAUSE: "Start processes with spawn or forkserver, or fork before anything starts threads.",
 }
 
 
-def advise(search: Search, case: Case) -> None:
-    """Tell the search which surviving changes must not be the fix, and which should be tried first."""
+def advise(search: Search, case: Case, cause: str) -> None:
+    """Tell the search which surviving changes must not be the fix, and which should be tried first, if `cause` it is."""
     for survivor in case.survivors:
         changed = [(axis, value) for axis, value in survivor.trial.cell.items() if value != case.known_bad[axis]]
         if len(changed) != 1:
@@ -23,7 +25,7 @@ def advise(search: Search, case: Case) -> None:
         axis, value = changed[0]
         if why := hides(case, survivor.trial.cell):
             search.veto(axis, value, why)
-        elif openmp.is_gone(case, survivor.trial.cell):
+        elif is_gone(case, cause, survivor.trial.cell):
             search.prefer_fix(axis, value)
 
 
@@ -32,6 +34,10 @@ def hides(case: Case, cell: Cell) -> str | None:
     return openmp.hides(case, cell)
 
 
+def is_gone(case: Case, cause: str, cell: Cell) -> bool:
+    return cause in GONE and GONE[cause](case, cell)
+
+
 def kind(case: Case, cause: str, cell: Cell) -> Literal["cures", "avoids"]:
     """A cure is shown by the fault's own evidence being gone while everything else still runs; less than that avoids it."""
-    return "cures" if cause == openmp.CAUSE and openmp.is_gone(case, cell) else "avoids"
+    return "cures" if is_gone(case, cause, cell) else "avoids"

@@ -68,13 +68,6 @@ def _hang(death: Observation) -> Iterator[Finding]:
         f"{p.role} {p.pid} {p.state} {p.wchan}".strip() + f" {p.cpu_delta_s:.1f} s CPU in {p.window_s:.0f} s" for p in death.processes
     )
     yield _finding("python_exception", "traceback", death, -5.0, "it hung; it did not raise", "observation.json")
-    threaded = [fork for fork in death.forks if fork.threads_alive > 1]
-    children = [p for p in death.processes if p.role != "main"]
-    if threaded and children:
-        fact = f"pid {threaded[0].pid} forked while {threaded[0].threads_alive} threads were alive, and the hang has a child: {where}"
-        yield _finding("fork_unsafe", "fork with threads", death, 4.0, fact, "hook.jsonl")
-    elif not threaded and death.forks:
-        yield _finding("fork_unsafe", "fork with threads", death, -2.0, "no fork happened while other threads were alive", "hook.jsonl")
     busy = any(p.cpu_delta_s > 0.5 * p.window_s for p in death.processes if p.window_s)
     if death.processes:
         cause = "cpu_bound_stall" if busy else "deadlock"

@@ -88,9 +88,7 @@ def hides(case: Case, cell: Cell) -> str | None:
 
 def is_gone(case: Case, cell: Cell) -> bool:
     """Whether the conflict itself is gone in the surviving attempts of `cell`, while everything else that was loaded still is."""
-    crashed = {library.inode for death in case.deaths for library in death.libraries if library.family != "openmp-llvm"}
-    survivors = [o for o in case.survivors_of(cell) if o.libraries]
-    return bool(survivors) and all(not duplicate_runtimes(o) and crashed <= {library.inode for library in o.libraries} for o in survivors)
+    return case.runs_as_much(cell, but="openmp-llvm") and not any(duplicate_runtimes(o) for o in case.survivors_of(cell))
 
 
 def _at_death(death: Observation) -> bool:

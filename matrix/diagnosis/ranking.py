@@ -6,11 +6,11 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from matrix.diagnosis import endings, memory, openmp
+from matrix.diagnosis import endings, fork, memory, openmp
 from matrix.diagnosis.case import Case
 from matrix.records import Fact, Finding, Grade, NotCollected, Ranked, RuledOut
 
-RULES = (openmp.findings, memory.findings, endings.findings)
+RULES = (openmp.findings, fork.findings, memory.findings, endings.findings)
 UNKNOWN_NATS = 2.0  # what a cause's evidence must beat before it is likelier than "something that is not in the catalogue"
 CAPS: dict[Grade, float] = {"confirmed": 0.98, "supported": 0.9, "suspected": 0.7}  # evidence without a contrast proves less than it seems
 RULED_OUT = -3.0
@@ -33,7 +33,8 @@ def rank(case: Case, findings: Sequence[Finding]) -> list[Ranked]:
         _keep_open(shares, first, CAPS[grade_of(case, findings, first)])
     named = {cause: round(share, 4) for cause, share in shares.items() if cause != "unknown" and (share >= 0.001 or cause == first)}
     named["unknown"] = round(1 - sum(named.values()), 4)  # with what the least likely causes had
-    return [_ranked(case, findings, cause, named[cause], first) for cause in sorted(named, key=lambda cause: -named[cause])]
+    ordered = sorted(named, key=lambda cause: -named[cause])
+    return [_ranked(case, findings, cause, named[cause], {first, ordered[0]}) for cause in ordered]
 
 
 def total(findings: Iterable[Finding]) -> float:
@@ -71,19 +72,20 @@ def _keep_open(shares: dict[str, float], first: str, cap: float) -> None:
         shares["unknown"] += excess
 
 
-def _ranked(case: Case, findings: Sequence[Finding], cause: str, probability: float, first: str) -> Ranked:
+def _ranked(case: Case, findings: Sequence[Finding], cause: str, probability: float, leading: set[str]) -> Ranked:
+    """`leading`: where it dies is known whatever the cause, so the first entry and the first named cause tell it."""
     mine = [finding for finding in findings if finding.cause == cause]
     supports = _facts(finding for finding in mine if finding.weight > 0)
     return Ranked(
         cause=cause,
         probability=probability,
-        grade=grade_of(case, findings, cause) if cause == first else "suspected",
+        grade=grade_of(case, findings, cause) if cause in leading and cause != "unknown" else "suspected",
         summary=_summary(cause, mine),
-        culprit=case.result.culprit if cause == first else {},
-        interactions=list(case.result.interactions) if cause == first else [],
+        culprit=case.result.culprit if cause in leading else {},
+        interactions=list(case.result.interactions) if cause in leading else [],
         supports=supports,
         contradicts=_facts(finding for finding in mine if finding.weight < 0),
-        not_collected=_not_collected(case) if cause == first else [],
+        not_collected=_not_collected(case) if cause in leading else [],
     )
 
 

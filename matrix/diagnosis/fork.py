@@ -1,0 +1,94 @@
+"""A process forked while its parent had threads (cause `fork_unsafe`).
+
+The child gets the parent's memory with one thread: thread pools (OpenMP, BLAS) and locks that other threads held are
+there, the threads are not.  The child waits for them for ever, asleep or spinning, and the parent waits for the child.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from matrix.diagnosis.case import Case
+from matrix.records import Cell, Finding, ForkEvent, Observation, ProcessSeen
+
+CAUSE = "fork_unsafe"
+POOLS = (
+    "GOMP_",
+    "__kmp",
+    "blas_thread",
+    "pthreadpool",
+    "omp_",
+    "libgomp",
+    "libiomp",
+    "libomp",
+    "openblas",
+    "tbb",
+)  # frames of a thread pool
+LOCKS = ("lock", "futex", "acquire", "sem_wait", "pthread_cond")
+
+
+def findings(case: Case) -> Iterator[Finding]:
+    hangs = [death for death in case.deaths if (case.outcomes[death.attempt].signature or "").startswith("hang")]
+    for death in hangs:
+        yield from _from_hang(death)
+    if hangs and all(threaded_forks(death) for death in hangs) and len(case.survivors) > 1:
+        yield from _from_survivors(case)
+
+
+def threaded_forks(observation: Observation) -> list[ForkEvent]:
+    return [fork for fork in observation.forks if fork.threads_alive > 1]
+
+
+def _from_hang(death: Observation) -> Iterator[Finding]:
+    forks = threaded_forks(death)
+    if not forks:
+        fact = "no fork happened while other threads were alive" if death.forks else "no process was forked"
+        yield _finding("fork", death, -3.0, fact, "hook.jsonl")
+        return
+    waiting = [process for process in death.processes if process.threads == 1 and process.ppid in {fork.pid for fork in forks}]
+    if not waiting:
+        yield _finding("fork", death, -1.0, "the forked children have threads of their own or are gone", "observation.json")
+        return
+    child, fork = waiting[0], next(fork for fork in forks if fork.pid == waiting[0].ppid)
+    how = f" by {fork.module}" if fork.module else ""
+    fact = (
+        f"pid {fork.pid} forked{how} while {fork.threads_alive} threads were alive; its child {child.pid} has one thread and {_does(child)}"
+    )
+    yield _finding("fork", death, 4.0, fact, "hook.jsonl")
+    if frame := _waits_in(child):
+        yield _finding("waits", death, 2.0, f"the child waits in {frame} for threads or a lock that it does not have", "observation.json")
+
+
+def _from_survivors(case: Case) -> Iterator[Finding]:
+    forked = [survivor for survivor in case.survivors if threaded_forks(survivor)]
+    if forked:
+        fact = "a run survived although a process was forked with threads alive"
+        yield _finding("contrast", forked[0], -1.0, fact, "hook.jsonl")
+    else:
+        fact = f"in none of the {len(case.survivors)} surviving runs was a process forked with threads alive"
+        yield _finding("contrast", case.survivors[0], 2.0, fact, "hook.jsonl")
+
+
+def is_gone(case: Case, cell: Cell) -> bool:
+    """Whether nothing forks with threads alive any more in the surviving attempts of `cell`, while everything still runs."""
+    survivors = case.survivors_of(cell)
+    return bool(survivors) and case.runs_as_much(cell) and not any(threaded_forks(survivor) for survivor in survivors)
+
+
+def _does(child: ProcessSeen) -> str:
+    if child.window_s and child.cpu_delta_s > 0.5 * child.window_s:
+        return f"spins (state {child.state}, {child.cpu_delta_s:.1f} s of CPU in {child.window_s:.0f} s)"
+    return f"sleeps (state {child.state}{', in ' + child.wchan if child.wchan else ''})"
+
+
+def _waits_in(child: ProcessSeen) -> str | None:
+    """The innermost frame that belongs to a thread pool, or else to a lock."""
+    for words in (POOLS, LOCKS):
+        found = [frame for frame in child.stack[:8] if any(word in frame for word in words)]
+        if found:
+            return next((frame for frame in found if not frame.endswith("?")), found[0])  # a named function says more
+    return None
+
+
+def _finding(rule: str, observation: Observation, weight: float, fact: str, file: str) -> Finding:
+    return Finding(cause=CAUSE, rule=rule, weight=weight, fact=fact, attempt=observation.attempt, file=file)
