@@ -19,9 +19,11 @@ $(VENV)/ready: pyproject.toml constraints.txt
 data: env
 	@test -f data/pairs.npz || $(PY) -m trainer synth --out data --train 640 --val 64 --bank 2000
 
-# The matrix of a really dying trainer, and its report.
+# Three stories of a really dying (and a healthy) trainer, and their reports.
 run: env data
-	$(PY) -m matrix run crash_isolation.yaml
+	@for story in crash_isolation forked_miner healthy; do \
+	  echo; echo "== $$story"; $(PY) -m matrix run $$story.yaml || exit $$?; \
+	done
 
 lint: env
 	$(PY) -m ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from matrix.records import Observation, Outcome
 
+CANNOT_RUN = 125  # as for `git bisect run`, env, timeout and nohup: the program could not be tested at all
 HANGS = ("startup", "idle", "stall")
 
 
@@ -17,6 +18,9 @@ def outcome(observation: Observation) -> Outcome:
     steps, seconds = progress.last_step, observation.wall_s
     if ending.start_error:
         return Outcome(kind="unavailable", seconds=seconds, reason=f"could not be started: {ending.start_error}")
+    if ending.returncode == CANNOT_RUN and steps is None:
+        said = observation.output_tail[-1].strip() if observation.output_tail else "no reason given"
+        return Outcome(kind="unavailable", seconds=seconds, reason=f"the program says that it cannot run here: {said}")
     if ending.ended_by in ("wall", "interrupt"):
         reason = "our wall-clock limit" if ending.ended_by == "wall" else "interrupted by the user"
         return Outcome(kind="censored", steps=steps, seconds=seconds, reason=reason)

@@ -2,7 +2,8 @@
 python -m reproducers.faults NAME [options] -- COMMAND…
 
 COMMAND replaces this process (exec), so its exit status and signals are seen unchanged.
-Own exit statuses: 2 bad usage or command not found, 3 the fault could not be planted.
+Own exit statuses: 2 bad usage or command not found, 125 the fault could not be planted
+("could not be tested", as for `git bisect run`).
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _run(fault: str, command: list[str], chosen: dict[str, Any]) -> NoReturn:
         raise click.UsageError(str(error)) from error
     except CannotPlant as error:
         click.echo(f"{fault} could not be planted: {error}", err=True)
-        sys.exit(3)
+        sys.exit(125)
     if command[0] == "python":  # the interpreter that has the packages, whatever PATH says
         command[0] = sys.executable
     _become(command, environment)

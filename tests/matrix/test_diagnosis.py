@@ -203,6 +203,8 @@ def test_probabilities_sum_to_one_and_unknown_is_always_among_them() -> None:
         ({"exit": Exit(returncode=-9, signal="SIGKILL"), "memory": Memory(oom_kills=1)}, "died", "SIGKILL:memory"),
         ({"exit": Exit(returncode=-9, signal="SIGKILL"), "memory": Memory(oom_kills=0)}, "died", "SIGKILL"),
         ({"exit": Exit(returncode=3)}, "died", "exit 3"),
+        ({"exit": Exit(returncode=125)}, "unavailable", None),
+        ({"exit": Exit(returncode=125), "progress": Progress(last_step=4)}, "died", "exit 125"),
         ({"exit": Exit(returncode=0), "progress": Progress(finished_line=False)}, "died", "exit 0 before it had finished"),
         ({"exit": Exit(returncode=0), "progress": Progress(finished_line=True)}, "survived", None),
     ],

