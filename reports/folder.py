@@ -64,7 +64,20 @@ def load(path: Path) -> RunFolder:
     problems: list[str] = []
     plan = _read(records.Plan, path / "plan.json", path, problems)
     verdict = _read(records.Verdict, path / "verdict.json", path, problems)
-    return RunFolder(path=path, plan=plan, verdict=verdict, attempts=_attempts(path, problems), problems=problems)
+    attempts = _counted(_attempts(path, problems), verdict, problems)
+    return RunFolder(path=path, plan=plan, verdict=verdict, attempts=attempts, problems=problems)
+
+
+def _counted(attempts: list[AttemptFolder], verdict: records.Verdict | None, problems: list[str]) -> list[AttemptFolder]:
+    """What the verdict knows nothing of is not counted: after an edit of the program its old attempts are evidence of another one."""
+    known = verdict.outcomes if verdict else {}
+    strange = [folder.id for folder in attempts if known and folder.observation and folder.id not in known]
+    if strange:
+        problems.append(
+            f"{len(strange)} complete attempts ({', '.join(strange[:5])}{', …' if len(strange) > 5 else ''}) are no part of the verdict: "
+            "the program or the specification was edited since, or the run goes on; nothing in them is counted"
+        )
+    return [dataclasses.replace(folder, observation=None) if folder.id in strange else folder for folder in attempts]
 
 
 def _attempts(run: Path, problems: list[str]) -> list[AttemptFolder]:

@@ -20,7 +20,7 @@ def outcome(observation: Observation) -> Outcome:
         return Outcome(kind="unavailable", seconds=seconds, reason=f"could not be started: {ending.start_error}")
     if ending.returncode == CANNOT_RUN and steps is None:
         said = observation.output_tail[-1].strip() if observation.output_tail else "no reason given"
-        return Outcome(kind="unavailable", seconds=seconds, reason=f"the program says that it cannot run here: {said}")
+        return Outcome(kind="unavailable", seconds=seconds, reason=said)
     if ending.ended_by in ("wall", "interrupt"):
         reason = "our wall-clock limit" if ending.ended_by == "wall" else "interrupted by the user"
         return Outcome(kind="censored", steps=steps, seconds=seconds, reason=reason)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from matrix.diagnosis import cures, ranking
 from matrix.diagnosis.case import Case
-from matrix.records import Failure, Fix, Grade, Ranked, Status, Verdict, describe_cell
+from matrix.records import Failure, Fix, Ranked, Status, Verdict, describe_cell
 from matrix.search import Result
 
 
@@ -51,12 +51,12 @@ def _status(result: Result, first: Ranked) -> Status:
 
 def _healthy(result: Result) -> list[Ranked]:
     """No death: `healthy` after n clean runs has (n + 1) / (n + 2), from even odds against a crash rate that could be anything."""
+    if result.status not in ("healthy", "not_reproduced"):
+        return [Ranked(cause="unknown", probability=1.0, grade="suspected", summary="No run has answered yet whether it dies.")]
     clean = result.runs
     probability = round((clean + 1) / (clean + 2), 4)
-    grade: Grade = "supported" if clean else "suspected"
-    text = f"Nothing died in {clean} runs." if clean else "Nothing has been run yet."
     return [
-        Ranked(cause="healthy", probability=probability, grade=grade, summary=text),
+        Ranked(cause="healthy", probability=probability, grade="supported", summary=f"Nothing died in {clean} runs."),
         Ranked(
             cause="unknown", probability=round(1 - probability, 4), grade="suspected", summary="A crash that is too rare to have been seen."
         ),

@@ -112,10 +112,10 @@ def start(request: Request, stdout: int, stderr: int, status: int) -> int | None
         os._exit(127)
     os.close(error_write)
     record_pid(request, pid)
-    answer(status, {"pid": pid})
     with os.fdopen(error_read, "rb") as errors:
         reason = errors.read().decode(errors="replace")
     if not reason:
+        answer(status, {"pid": pid})  # not before: until the exec it looks like this process, and may not be in its cgroup yet
         return pid
     os.waitpid(pid, 0)
     answer(status, {"error": reason})

@@ -17,7 +17,7 @@ from matrix.view import words
 from matrix.view.picture import Row, Scene, draw, result_line
 from matrix.view.terminal import Terminal
 
-REDRAW_S = 0.24  # a little less than the planner's tick, so that each tick draws
+REDRAW_S = 0.45  # the supervisors look at their processes twice a second
 PACE_S = 10.0  # a rate is of the last so many seconds
 WORST_FIRST: tuple[OutcomeKind, ...] = ("died", "survived", "censored", "unavailable")
 SHORT_OF_MEMORY = 0.9  # of the limit

@@ -11,8 +11,9 @@ from rich.text import Text
 
 INLINE_COLUMNS = 120  # from here on the last output line stands beside an attempt, not below it
 NARROW_COLUMNS = 60  # below that an attempt's cell and figures do not fit on one line
+NUMBER = 6  # columns for the number of an attempt
 LABEL = 8  # columns for "runs", "cells", "learnt", "asking"
-PARAGRAPH_LINES = 3
+FIGURE_COLUMNS = (11, 6, 10, 3)  # at least, so that columns rarely move
 STYLES = {"died": "red", "survived": "green", "censored": "yellow", "unavailable": "yellow"}
 DIM, STRONG, ALARM = "dim", "bold", "bold red"
 
@@ -44,21 +45,19 @@ class Scene:
 
 
 def draw(scene: Scene, columns: int, lines: int) -> list[Text]:
-    """At most `lines` lines of at most `columns` columns; what fits least is left out first."""
-    summary = [_title(scene, columns), *_summary(scene, columns)]
-    room = lines - len(summary)
-    blocks = _blocks(scene.rows, columns)
-    if sum(map(len, blocks)) > room:
-        blocks = [block[:-1] if len(block) > 1 else block for block in blocks]  # without their last output lines
-    if sum(map(len, blocks)) > room:
-        blocks = [block[:1] for block in blocks]
-    if len(blocks) > room > 0:
-        hidden = len(blocks) - (room - 1)
-        blocks = [*blocks[: room - 1], [Text(f"… and {hidden} more", style=DIM)]]
-    picture = [*summary, *(line for block in blocks for line in block)][: max(lines, 1)]
+    """At most `lines` lines of at most `columns` columns; what tells least is left out first."""
+    picture: list[Text] = []
+    for paragraph_lines, left_out in ((3, 0), (3, 1), (1, 1), (1, 2)):
+        blocks = [block[: max(1, len(block) - left_out)] for block in _blocks(scene.rows, columns)]
+        summary = [_title(scene, columns), *_summary(scene, columns, paragraph_lines)]
+        picture = [*summary, *(line for block in blocks for line in block)]
+        if len(picture) <= lines:
+            break
+    if len(picture) > lines > 1:
+        picture[lines - 1 :] = [Text("…", style=DIM)]
     for line in picture:
         line.truncate(columns, overflow="ellipsis")
-    return picture
+    return picture[:lines]
 
 
 def result_line(number: str, purpose: str, cell: str, outcome: str, kind: str) -> Text:
@@ -77,30 +76,32 @@ def _title(scene: Scene, columns: int) -> Text:
     return Text.assemble(name, ("─" * fill, DIM), (clock, DIM))
 
 
-def _summary(scene: Scene, columns: int) -> list[Text]:
+def _summary(scene: Scene, columns: int, most: int) -> list[Text]:
+    """`most`: lines of each paragraph."""
     runs, total = sum(scene.runs.values()), ""
     if scene.expected is not None:
         total = f" of about {scene.expected}" if runs <= scene.expected else f", more than the {scene.expected} expected"
     cells = _counts(scene.cells)
     if scene.absent_values:
         cells = Text.assemble(cells, f"; {scene.absent_values} value{'s' * (scene.absent_values > 1)} cannot run here")
-    return [
-        *_paragraph("runs", Text.assemble((f"{runs}", STRONG), total, ": " if runs else "", _counts(scene.runs)), columns),
-        *(_paragraph("cells", Text.assemble((f"{sum(scene.cells.values())}", STRONG), ": ", cells), columns) if scene.cells else []),
-        *(_paragraph("learnt", Text(scene.learnt), columns) if scene.learnt else []),
-        *(_paragraph("asking", Text(scene.asking), columns) if scene.asking else []),
-    ]
+    paragraphs = {
+        "runs": Text.assemble((f"{runs}", STRONG), total, ": " if runs else "", _counts(scene.runs)),
+        "cells": Text.assemble((f"{sum(scene.cells.values())}", STRONG), ": ", cells),
+        "learnt": Text(scene.learnt),
+        "asking": Text(scene.asking),
+    }
+    shown = {label: text for label, text in paragraphs.items() if text and (scene.cells or label != "cells")}
+    return [line for label, text in shown.items() for line in _paragraph(label, text, columns, most)]
 
 
 def _counts(counts: Mapping[str, int]) -> Text:
     return Text(", ").join(Text(f"{counts[kind]} {kind}", style=style) for kind, style in STYLES.items() if counts.get(kind))
 
 
-def _paragraph(label: str, text: Text, columns: int) -> list[Text]:
-    """A label and its text beside it, wrapped, at most a few lines."""
-    wrapped = list(text.wrap(_MEASURE, max(columns - LABEL, 8)))
-    if len(wrapped) > PARAGRAPH_LINES:
-        wrapped = [*wrapped[: PARAGRAPH_LINES - 1], Text(" ").join(wrapped[PARAGRAPH_LINES - 1 :])]
+def _paragraph(label: str, text: Text, columns: int, most: int) -> list[Text]:
+    """A label and its text beside it, wrapped."""
+    wrapped = list(text.wrap(_MEASURE, max(columns - LABEL, 8))) if most > 1 else [text]
+    wrapped[most - 1 :] = [Text(" ").join(wrapped[most - 1 :])] if len(wrapped) > most else wrapped[most - 1 :]
     return [Text.assemble((label.ljust(LABEL) if not n else " " * LABEL, DIM), line) for n, line in enumerate(wrapped)]
 
 
@@ -110,24 +111,24 @@ _MEASURE = Console(width=80)  # Text.wrap asks for one
 # ------------------------------------------------------------------ below: what runs
 def _blocks(rows: Sequence[Row], columns: int) -> list[list[Text]]:
     """The lines of each attempt, the most telling one first."""
-    widths = [max(map(cell_len, column)) for column in zip(*(row.figures for row in rows), strict=True)]
+    widths = [max(least, *(cell_len(row.figures[n]) for row in rows)) for n, least in enumerate(FIGURE_COLUMNS)] if rows else []
     if columns < NARROW_COLUMNS:
-        return [[_cell(row), _indented(_figures(row, [0] * len(widths)), row), _last_line(row)] for row in rows]
-    room = columns - sum(widths) - 2 * len(widths) - 6
+        return [[_cell(row), Text.assemble("  ", _figures(row, [0] * len(widths))), _last_line(row, 2)] for row in rows]
+    room = columns - sum(widths) - 2 * len(widths) - NUMBER
     longest = max((cell_len(row.cell) for row in rows), default=0)
     if columns < INLINE_COLUMNS:
-        return [[_one_line(row, widths, room), _last_line(row)] for row in rows]
+        return [[_one_line(row, widths, room), _last_line(row, NUMBER)] for row in rows]
     return [[Text.assemble(_one_line(row, widths, min(longest, room // 2)), "  ", (row.last_line, DIM))] for row in rows]
 
 
 def _one_line(row: Row, widths: Sequence[int], room: int) -> Text:
     cell = _cell(row)
-    cell.truncate(room + 6, overflow="ellipsis", pad=True)
+    cell.truncate(room + NUMBER, overflow="ellipsis", pad=True)
     return Text.assemble(cell, "  ", _figures(row, widths))
 
 
 def _cell(row: Row) -> Text:
-    return Text.assemble((f"{row.number:4}  ", DIM), (row.cell, STRONG))
+    return Text.assemble((row.number.ljust(NUMBER), DIM), (row.cell, STRONG))
 
 
 def _figures(row: Row, widths: Sequence[int]) -> Text:
@@ -135,9 +136,5 @@ def _figures(row: Row, widths: Sequence[int]) -> Text:
     return Text.assemble(step, "  ", rate, "  ", (memory, ALARM if row.memory_is_short else ""), "  ", (age, DIM))
 
 
-def _indented(text: Text, row: Row) -> Text:
-    return Text.assemble(" " * (len(row.number) + 2), text)
-
-
-def _last_line(row: Row) -> Text:
-    return Text(" " * (len(row.number) + 2) + (row.last_line or "no output yet"), style=DIM)
+def _last_line(row: Row, indent: int) -> Text:
+    return Text(" " * indent + (row.last_line or "no output yet"), style=DIM)

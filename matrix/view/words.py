@@ -74,9 +74,9 @@ def speed(steps_per_s: float | None) -> str:
 
 
 def memory(used: int | None, limit: int | None) -> str:
-    """`612 MiB/3.0 GiB`."""
+    """`612M/3.0G`, in MiB and GiB."""
     return ("-" if used is None else _bytes(used)) + (f"/{_bytes(limit)}" if limit else "")
 
 
 def _bytes(count: int) -> str:
-    return f"{count / MIB:.0f} MiB" if count < 1000 * MIB else f"{count / GIB:.1f} GiB"
+    return f"{count / MIB:.0f}M" if count < 1000 * MIB else f"{count / GIB:.1f}G"

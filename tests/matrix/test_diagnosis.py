@@ -180,6 +180,12 @@ def test_no_death_is_healthy_with_a_probability_that_grows_with_the_runs() -> No
     assert found.ranking[0].probability == pytest.approx((found.runs + 1) / (found.runs + 2), abs=1e-3)
 
 
+def test_a_program_that_cannot_run_here_is_not_called_healthy() -> None:
+    found = verdict({("u", 1): {"exit": Exit(returncode=125), "output_tail": ["no such device"], "progress": Progress()}})
+    assert (found.status, [entry.cause for entry in found.ranking]) == ("inconclusive", ["unknown"])
+    assert "no such device" in found.status_text
+
+
 def test_probabilities_sum_to_one_and_unknown_is_always_among_them() -> None:
     for facts in (died(libraries=both()), died("SIGSEGV"), hung(processes=[PARENT]), lived()):
         found = verdict({("u", 1): facts, ("v", 1): lived(), ("v", 2): lived()})
