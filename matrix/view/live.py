@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import collections
+import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from rich.console import Console
-from rich.text import Text
-
 from matrix.records import Attempt, Outcome, OutcomeKind, Plan, Trial
 from matrix.runner.attempt import Live
 from matrix.view import words
-from matrix.view.picture import Row, Scene, draw, result_line
+from matrix.view.picture import Row, Scene, ansi, draw, result_line
 from matrix.view.terminal import Terminal
 
 REDRAW_S = 0.45  # the supervisors look at their processes twice a second
@@ -32,7 +30,7 @@ class LiveView:
         self._now = now
         self._begun = now()
         self._drawn = float("-inf")
-        self._console = Console(force_terminal=True, highlight=False)
+        self._colour = not os.environ.get("NO_COLOR")
         self._terminal = Terminal(sys.stdout.fileno(), sys.stdout.encoding)
         self._expected: int | None = None
         self._outcomes: list[Outcome] = []
@@ -54,7 +52,7 @@ class LiveView:
         self._learnt = words.clean(learnt)
         self._paces.pop(attempt, None)
         line = result_line(number(attempt), trial.purpose, cell, words.describe(outcome), outcome.kind)
-        self._terminal.say(self._ansi(line))
+        self._terminal.say(ansi(line, colour=self._colour))
 
     def refresh(self, running: Mapping[str, Live]) -> None:
         now = self._now()
@@ -64,7 +62,7 @@ class LiveView:
             self._drawn = now
             columns, lines = self._terminal.size
             picture = draw(self._scene(dict(running), now), max(columns - 1, 1), max(lines - 1, 1))
-            self._terminal.show([self._ansi(line) for line in picture])
+            self._terminal.show([ansi(line, colour=self._colour) for line in picture])
 
     def __enter__(self) -> LiveView:
         self._terminal.enter()
@@ -107,12 +105,6 @@ class LiveView:
             memory_is_short=bool(used and limit and used > SHORT_OF_MEMORY * limit),
             last_line=words.clean(live.last_line),
         )
-
-    def _ansi(self, line: Text) -> str:
-        """With colours as far as the terminal and NO_COLOR let us."""
-        with self._console.capture() as captured:
-            self._console.print(line, end="", no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
-        return captured.get()
 
 
 class Pace:
