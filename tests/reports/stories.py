@@ -168,8 +168,9 @@ def openmp(root: Path) -> Path:
     rate = RateInterval(low=0.0012, median=0.0026, high=0.0049, per="step")
     outcomes = {
         seen.attempt: Outcome(kind="died", steps=seen.progress.last_step, signature="SIGABRT:omp15")
-        for seen in story.attempts
         if seen.attempt in died
+        else Outcome(kind="censored" if seen.exit.ended_by == "wall" else "survived", steps=seen.progress.last_step)
+        for seen in story.attempts
     }
     return story.end(
         Verdict(
