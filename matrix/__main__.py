@@ -101,7 +101,9 @@ def execute(spec: Spec, where: Path, jobs: int | None) -> None:
     if spec.source:
         records.write_text(where / "spec.yaml", spec.source.read_text(encoding="utf-8"))
     click.echo(f"run folder: {where}")
-    for notice in plan.notices:
+    complete = len(list((where / "attempts").glob("*/observation.json")))
+    resumed = [f"{complete} attempts are complete; of those, what the same program is asked for again is not run again"] if complete else []
+    for notice in [*plan.notices, *resumed]:
         click.echo(f"note: {notice}")
     clean_up_after_the_dead()
     with LocalPool(plan.jobs) as pool, view_for(plan, spec.search.max_wall_s) as view:

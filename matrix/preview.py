@@ -62,6 +62,8 @@ def notices(spec: Spec, jobs: int) -> list[str]:
         found.append("PYTHONUNBUFFERED is set, so that the last lines before a death are seen")
     if jobs > 1 and not any("{attempt_dir}" in word for word in [*spec.run.command, *spec.run.env.values()]):
         found.append(f"{jobs} attempts run side by side and nothing in the command holds {{attempt_dir}}: they may write to the same files")
+    if spec.limits.pids and os.geteuid() == 0:
+        found.append("limits.pids does not bind root: run as another user to have it")
     if why := cgroup.why_not():
         found.append(f"no memory cgroup can be made here ({why}): a watchdog ends what passes its memory limit")
     return found

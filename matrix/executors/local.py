@@ -28,7 +28,8 @@ class LocalPool:
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
         self.running: dict[str, Live] = {}
-        py_compile.compile(str(HOOK / "sitecustomize.py"), quiet=2)  # else every Python child compiles it (8 ms) where none may write it
+        with contextlib.suppress(OSError):  # or every Python child compiles it (8 ms); where we were installed may be read-only
+            py_compile.compile(str(HOOK / "sitecustomize.py"), quiet=2)
         self._guardian = Guardian()
         self._stop = threading.Event()
         self._done: queue.Queue[tuple[Job, Observation | BaseException]] = queue.Queue()
@@ -85,7 +86,7 @@ def automatic_jobs(cpus: int | None, memory_bytes: int | None) -> int:
 
 
 def clean_up_after_the_dead() -> None:
-    """End and remove what a tool left behind that was killed together with its guardian."""
+    """End and remove what a tool left behind that was killed together with its guardian.  To be called before anything is started."""
     pids: set[int] = set()
     for home in cgroup.homes():
         for folder in home.glob("mx-*"):
@@ -99,15 +100,19 @@ def clean_up_after_the_dead() -> None:
             process = psutil.Process(pid)
             if _owner_is_dead(process.environ().get(MARK, "")):
                 process.kill()
+                process.wait(timeout=10)
                 pids.add(pid)
     for folder in SHORT_TEMP.glob("mx-*"):
-        if _owner_is_dead(folder.name) and folder.stat().st_uid == os.getuid():
-            pids |= recorded_pids(str(folder))
-            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # its guardian, or another start of the tool, may just be removing it
+            if _owner_is_dead(folder.name) and folder.stat().st_uid == os.getuid():
+                pids |= recorded_pids(str(folder))
+                shutil.rmtree(folder, ignore_errors=True)
     runtimes.remove_registrations({pid for pid in pids if not psutil.pid_exists(pid)})
 
 
 def _owner_is_dead(token: str) -> bool:
-    """Whether the tool that made `mx-<pid>-...` is gone."""
+    """Whether the tool that made `mx-<pid>-...` is gone.  One with our own pid is: a container that is started anew counts from 1 again."""
     parts = token.split("-")
-    return len(parts) >= 3 and parts[0] == "mx" and parts[1].isdigit() and not psutil.pid_exists(int(parts[1]))
+    if len(parts) < 3 or parts[0] != "mx" or not parts[1].isdigit():
+        return False
+    return int(parts[1]) == os.getpid() or not psutil.pid_exists(int(parts[1]))

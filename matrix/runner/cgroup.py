@@ -96,7 +96,7 @@ def _home() -> tuple[Group | None, str]:
         if path is None or not path.is_dir():
             reasons.append(f"{isolation}: no memory controller here")
             continue
-        trial = path / f"mx-probe-{os.getpid()}"
+        trial = path / f"mx-{os.getpid()}-probe"
         try:
             if isolation == "cgroup-v2":
                 (path / "cgroup.subtree_control").write_text("+memory")

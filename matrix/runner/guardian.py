@@ -29,7 +29,7 @@ import time
 from typing import Any
 
 PR_SET_CHILD_SUBREAPER = 36
-CLONE_NEWNS = 0x20000
+CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 Request = dict[str, Any]
 
@@ -154,10 +154,21 @@ def mount_private_copies(mounts: list[list[str]]) -> None:
     """Bind each (source, target) in a mount namespace of this child alone; it vanishes with the last process in it."""
     if not mounts:
         return
-    check(libc().unshare(CLONE_NEWNS), "unshare")
+    unshare_mounts()
     check(libc().mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "mount --make-rprivate /")
     for source, target in mounts:
         check(libc().mount(os.fsencode(source), os.fsencode(target), None, MS_BIND, None), f"bind {target}")
+
+
+def unshare_mounts() -> None:
+    """Without the right to a mount namespace there may be one inside a user namespace, in which our ids stay what they are."""
+    if libc().unshare(CLONE_NEWNS) == 0:
+        return
+    uid, gid = os.getuid(), os.getgid()
+    check(libc().unshare(CLONE_NEWUSER | CLONE_NEWNS), "run.writes needs a mount namespace (as root there is one): unshare")
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        with open(f"/proc/self/{name}", "w") as sink:
+            sink.write(text)
 
 
 def libc() -> Any:
