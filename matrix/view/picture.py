@@ -14,7 +14,7 @@ INLINE_COLUMNS = 120  # from here on the last output line stands beside an attem
 NARROW_COLUMNS = 60  # below that an attempt's cell and figures do not fit on one line
 NUMBER = 6  # columns for the number of an attempt
 LABEL = 8  # columns for "runs", "cells", "learnt", "asking"
-FIGURE_COLUMNS = (11, 6, 10, 3)  # at least, so that columns rarely move
+FIGURE_COLUMNS = (11, 6, 9, 3)  # at least, so that columns rarely move
 STYLES = {"died": "red", "survived": "green", "censored": "yellow", "unavailable": "yellow"}
 DIM, STRONG, ALARM = "dim", "bold", "bold red"
 _CONSOLE = Console(width=80)  # Text.wrap and Text.render ask for one; nothing is printed to it
@@ -48,14 +48,15 @@ class Scene:
 
 def draw(scene: Scene, columns: int, lines: int) -> list[Text]:
     """At most `lines` lines of at most `columns` columns; what tells least is left out first."""
-    picture: list[Text] = []
     for paragraph_lines, left_out in ((3, 0), (3, 1), (1, 1), (1, 2)):
         blocks = [block[: max(1, len(block) - left_out)] for block in _blocks(scene.rows, columns)]
         summary = [_title(scene, columns), *_summary(scene, columns, paragraph_lines)]
         picture = [*summary, *(line for block in blocks for line in block)]
         if len(picture) <= lines:
             break
-    if len(picture) > lines > 1:
+    else:
+        picture = [*summary[: max(2, lines - len(blocks))], *(block[0] for block in blocks)]
+    if len(picture) > lines > 2:
         picture[lines - 1 :] = [Text("…", style=DIM)]
     for line in picture:
         line.truncate(columns, overflow="ellipsis")
