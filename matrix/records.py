@@ -84,6 +84,29 @@ class Progress:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ProcessMemory:
+    """What one process of the tree held, as it was last seen alive."""
+
+    pid: int
+    role: str  # main | worker | other
+    rank: int | None = None  # RANK in its environment at exec; None: not set
+    first_s: float = 0.0  # first and last seconds at which it was sampled
+    last_s: float = 0.0
+    peak_rss_bytes: int = 0  # the kernel's high-water mark at the last look (at exit for the main process)
+    anon_bytes: int = 0
+    file_bytes: int = 0  # mapped files: the kernel can drop these pages
+    shmem_bytes: int = 0  # /dev/shm, shared anonymous maps
+    swap_bytes: int = 0
+    pss_bytes: int | None = None  # None: not read (not permitted, gone too soon)
+    uss_bytes: int | None = None
+    minor_faults: int = 0
+    major_faults: int = 0
+    threads: int = 0  # most seen
+    descriptors: int | None = None  # most seen; None: not permitted
+    descriptor_limit: int | None = None  # soft limit; None: unlimited or unknown
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Memory:
     """Memory of the whole process tree; the curve itself is in memory.csv."""
 
@@ -97,6 +120,56 @@ class Memory:
     samples: int = 0
     oom_kills: int | None = None  # kernel OOM kills in our group and every group nested below it; None: no counter
     system_available_bytes: int | None = None  # of the machine, at the last sample
+    peak_tree_pss_bytes: int | None = None  # largest sum of PSS, which counts shared pages once; None: not all were read
+    shm_free_bytes: int | None = None  # least free space seen in /dev/shm; None: there is none
+    cwd_free_bytes: int | None = None  # ... on the file system of the working folder
+    temp_free_bytes: int | None = None  # ... on that of the attempt's temp folder
+    processes: list[ProcessMemory] = dataclasses.field(default_factory=list)  # largest peak first, at most 64
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Slope:
+    """Growth with its 95 % interval, in bytes per second or bytes per step."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """When growth would meet the limit, from the first half of the curve alone; times are since the start of the attempt."""
+
+    made_s: float  # the last sample that it knows
+    limit_s: float | None  # None: no growth that meets the limit
+    low_s: float | None  # 95 % interval; None: not to be told
+    high_s: float | None  # None: perhaps never
+    limit_step: int | None = None  # the step of limit_s; None: no steps
+
+
+CurveShape = Literal["flat", "plateau", "linear", "staircase", "spike", "cliff", "unknown"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemoryCurve:
+    """The form of memory over time once the warm-up is cut off; the curve itself is in memory.csv."""
+
+    shape: CurveShape  # unknown: too few samples after the warm-up
+    series: Literal["group", "private"]  # charged to the cgroup without file cache, or the sum over processes of RSS without shared pages
+    samples: int
+    warmup_s: float  # cut off
+    start_bytes: int  # after the warm-up
+    end_bytes: int  # at the last sample
+    peak_bytes: int  # over the whole attempt
+    noise_bytes: int  # median deviation from the fitted line
+    per_s: Slope | None = None  # None: shape unknown
+    per_step: Slope | None = None  # None: shape unknown, or no steps
+    stair_bytes: int | None = None  # median height of a stair; None: no staircase
+    stair_s: float | None = None  # median seconds between stairs
+    stair_steps: float | None = None  # median steps between stairs; None: no steps
+    rise_at_end_bytes: int = 0  # of the last moment over the level before it
+    limit_bytes: int | None = None  # None: no limit was set
+    forecast: Forecast | None = None  # None: no limit, or too few samples
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -195,6 +268,7 @@ class Observation:
     started_unix_s: float
     progress: Progress = Progress()
     memory: Memory = Memory()
+    curve: MemoryCurve | None = None  # None: no sample was taken
     processes: list[ProcessSeen] = dataclasses.field(default_factory=list)
     libraries: list[Library] = dataclasses.field(default_factory=list)
     omp_registrations: list[OmpRegistration] = dataclasses.field(default_factory=list)

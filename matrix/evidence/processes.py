@@ -112,6 +112,12 @@ def _look_psutil(pid: int) -> Look | None:
         return None
 
 
+def roles(pids: set[int]) -> dict[int, str]:
+    """main, worker or other for each of `pids` that lives; all processes of the attempt must be among them."""
+    looks = {pid: look for pid in pids if (look := _look(pid))}
+    return {pid: _role(pid, looks) for pid in looks}
+
+
 def _role(pid: int, looks: dict[int, Look]) -> str:
     """main: its parent is none of ours (the oldest such one); worker: multiprocessing's, or a copy of its parent."""
     roots = [each for each, look in looks.items() if look.ppid not in looks]
