@@ -186,7 +186,7 @@ class Planner:
             return None
         every = sorted(os.sched_getaffinity(0))
         taken = {cpu for live in self.pool.running.values() for cpu in live.attempt.cpus or ()}
-        return ([cpu for cpu in every if cpu not in taken] + every)[: int(share)]
+        return ([cpu for cpu in every if cpu not in taken] + [cpu for cpu in every if cpu in taken])[: int(share)]
 
     def _job(self, attempt: Attempt, holders: Mapping[str, str]) -> Job:
         spec, limits = self.spec, self.spec.limits
@@ -205,6 +205,7 @@ class Planner:
             stop_after_step=attempt.trial.max_steps if spec.run.length is None else None,
             writes=tuple(self._writes(holders)),
             rlimits=rlimits(limits),
+            pids=limits.pids,
             pty=spec.run.pty,
             unbuffered=spec.run.unbuffered,
             hook=spec.evidence.hook,
@@ -299,7 +300,6 @@ def rlimits(limits: SpecLimits) -> dict[str, tuple[int, int]]:
         "RLIMIT_NOFILE": limits.nofile,
         "RLIMIT_STACK": limits.stack_bytes,
         "RLIMIT_CORE": limits.core_bytes,
-        "RLIMIT_NPROC": limits.pids,
     }
     both = {name: (value, value) for name, value in found.items() if value is not None}
     if limits.cpu_time_s is None:

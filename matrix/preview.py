@@ -11,7 +11,7 @@ import psutil
 import matrix
 from matrix import records
 from matrix.executors.local import automatic_jobs
-from matrix.folder import FolderError, latest
+from matrix.folder import NoSuchRun, latest
 from matrix.planner import command, working_folder
 from matrix.records import AxisPlan, Machine, Observation, Plan, describe_cell
 from matrix.runner import cgroup
@@ -62,8 +62,11 @@ def notices(spec: Spec, jobs: int) -> list[str]:
         found.append("PYTHONUNBUFFERED is set, so that the last lines before a death are seen")
     if jobs > 1 and not any("{attempt_dir}" in word for word in [*spec.run.command, *spec.run.env.values()]):
         found.append(f"{jobs} attempts run side by side and nothing in the command holds {{attempt_dir}}: they may write to the same files")
-    if spec.limits.pids and os.geteuid() == 0:
-        found.append("limits.pids does not bind root: run as another user to have it")
+    if spec.limits.pids and not cgroup.can_limit_pids():
+        found.append("limits.pids is not enforced: no pids cgroup can be made here")
+    usable = len(os.sched_getaffinity(0))
+    if spec.limits.cpus and spec.limits.cpus > usable:
+        found.append(f"limits.cpus asks for {spec.limits.cpus}, and this tool may use {usable}: each attempt has those")
     if why := cgroup.why_not():
         found.append(f"no memory cgroup can be made here ({why}): a watchdog ends what passes its memory limit")
     return found
@@ -91,7 +94,7 @@ def _cost(spec: Spec, expected: int, jobs: int) -> str:
     try:
         paths = (latest(spec.name) / "attempts").glob("*/observation.json")
         seen = [records.read(Observation, path) for path in paths]
-    except (FolderError, OSError, ValueError):
+    except (NoSuchRun, OSError, ValueError):
         seen = []
     if not seen:
         limit = f"each may use {spec.limits.memory_bytes / MIB:.0f} MiB" if spec.limits.memory_bytes else "no memory limit is set"

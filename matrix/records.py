@@ -251,6 +251,17 @@ class PythonError:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Limit:
+    """A limit that was asked for, and what the child had: in bytes, seconds or a count."""
+
+    name: str  # nofile | stack | core | cpu_time | pids | cpus, as in the specification
+    asked: int
+    had: int | None  # None: it could not be set or not be read back
+    by: Literal["rlimit", "cgroup", "affinity"]
+    refused: int | None = None  # how often the kernel said no because of it; None: no counter
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class NotCollected:
     what: str
     why: str
@@ -280,6 +291,7 @@ class Observation:
     kernel_lines: list[str] = dataclasses.field(default_factory=list)  # kernel log lines that name our pids
     output_tail: list[str] = dataclasses.field(default_factory=list)  # last lines of stdout and stderr
     dropped_output_bytes: int = 0
+    limits: list[Limit] = dataclasses.field(default_factory=list)  # those that were asked for, but memory's
     survivors_ended: int = 0  # processes that outlived the main one and were ended by us
     not_collected: list[NotCollected] = dataclasses.field(default_factory=list)
     schema: str = "matrix.observation/1"

@@ -54,6 +54,7 @@ class Job:
     stop_after_step: int | None = None  # None: to its natural end
     writes: tuple[Path, ...] = ()  # each is replaced by a fresh copy, in a mount namespace of the child
     rlimits: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    pids: int | None = None  # most processes and threads; None: no limit
     pty: bool = False
     unbuffered: bool = True
     hook: bool = True
@@ -79,7 +80,7 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
     token = f"mx-{os.getpid()}-{secrets.token_hex(4)}"
     temp = SHORT_TEMP / token
     temp.mkdir(mode=0o700)
-    group = cgroup.create(token, job.attempt.memory_limit_bytes)
+    group = cgroup.create(token, job.attempt.memory_limit_bytes, job.pids)
     supervisor = Supervisor(job, token, temp, group)
     try:
         raw = supervisor.run(guardian, stop, live or Live(attempt=job.attempt, started_monotonic=time.monotonic()))
@@ -249,7 +250,7 @@ class Supervisor:
             env=child_environment(job, self.token, self.temp),
             cwd=job.attempt.cwd,
             temp=str(self.temp),
-            cgroups=[str(self.group.path)] if self.group else [],
+            cgroups=[str(folder) for folder in self.group.folders] if self.group else [],
             rlimits={"RLIMIT_CORE": cap, **job.rlimits},
             cpus=job.attempt.cpus,
             mounts=[(str(_fresh_copy(path, self.temp / f"copy{n}")), str(path)) for n, path in enumerate(job.writes)],
@@ -273,6 +274,8 @@ class Supervisor:
             processes=self.processes,
             dropped_bytes=sum(sink.dropped_bytes for sink in sinks.values()),
             hook=self.job.hook,
+            rlimits=self.job.rlimits,
+            pids_limit=self.job.pids,
         )
 
     def _now(self) -> float:

@@ -1,7 +1,8 @@
 """A memory cgroup of its own for each attempt: v2, then v1, then none (the sampler becomes a watchdog).
 
 A group does three things: it makes a memory limit that the kernel itself enforces (with a counter that proves an OOM
-kill), it lists every process of the attempt however it daemonised, and it knows the exact peak.
+kill), it lists every process of the attempt however it daemonised, and it knows the exact peak.  It also bounds the
+number of processes where that is asked for: RLIMIT_NPROC would count all processes of the user, and does not bind root.
 """
 
 from __future__ import annotations
@@ -23,10 +24,16 @@ Isolation = Literal["cgroup-v2", "cgroup-v1", "watchdog", "none"]
 class Group:
     """One cgroup folder.  Every reading is None when the file is missing."""
 
-    def __init__(self, path: Path, isolation: Isolation) -> None:
+    def __init__(self, path: Path, isolation: Isolation, pids_path: Path | None = None) -> None:
         self.path = path
         self.isolation = isolation
+        self.pids_path = pids_path  # the folder whose pids.max is set; None: no such limit
         self._v2 = isolation == "cgroup-v2"
+
+    @property
+    def folders(self) -> list[Path]:
+        """What a process has to join; the first one is the list of processes."""
+        return [self.path] if self.pids_path in (None, self.path) else [self.path, self.pids_path]
 
     def pids(self) -> set[int]:
         return group_pids([str(self.path)])
@@ -41,6 +48,13 @@ class Group:
         known = [count for count in counts if count is not None]
         return sum(known) if known else None
 
+    def pids_limit(self) -> int | None:
+        return _number(self.pids_path / "pids.max") if self.pids_path else None
+
+    def pids_refused(self) -> int | None:
+        """How often a fork or a new thread failed because of the limit; kernels older than 6.2 count once a group at most."""
+        return _field(self.pids_path / "pids.events", "max") if self.pids_path else None
+
     def kill(self, *, patience_s: float = 10) -> int:
         """SIGKILL everything in it until it is empty; the number of processes that were ended."""
         killed: set[int] = set()
@@ -54,11 +68,12 @@ class Group:
         return len(killed)
 
     def remove(self) -> None:
-        remove_group(str(self.path))
+        for folder in reversed(self.folders):
+            remove_group(str(folder))
 
 
-def create(token: str, memory_limit_bytes: int | None) -> Group | None:
-    """A new group, or None where none can be made; `why_not()` tells the reason."""
+def create(token: str, memory_limit_bytes: int | None, pids_limit: int | None = None) -> Group | None:
+    """A new group, or None where none can be made; `why_not()` tells the reason.  Without a pids controller `pids_path` stays None."""
     home, _ = _home()
     if home is None:
         return None
@@ -76,7 +91,28 @@ def create(token: str, memory_limit_bytes: int | None) -> Group | None:
     except OSError:
         group.remove()
         return None
+    if pids_limit is not None:
+        with contextlib.suppress(OSError):
+            group.pids_path = _limited_pids(group, token, pids_limit)
     return group
+
+
+def _limited_pids(group: Group, token: str, limit: int) -> Path:
+    """The folder in which `limit` holds: the group itself (v2), or one of the pids hierarchy (v1)."""
+    if group.isolation == "cgroup-v2":
+        (group.path.parent / "cgroup.subtree_control").write_text("+pids")
+        (group.path / "pids.max").write_text(str(limit))
+        return group.path
+    folder = _home_v1("pids")
+    if folder is None:
+        raise FileNotFoundError("no pids hierarchy")
+    (folder / token).mkdir()
+    try:
+        (folder / token / "pids.max").write_text(str(limit))
+    except OSError:
+        (folder / token).rmdir()
+        raise
+    return folder / token
 
 
 def why_not() -> str:
@@ -84,15 +120,26 @@ def why_not() -> str:
     return _home()[1]
 
 
+def can_limit_pids() -> bool:
+    """Whether the number of processes of an attempt can be bounded."""
+    home, _ = _home()
+    if home is not None and home.isolation == "cgroup-v2":
+        with contextlib.suppress(OSError):
+            return "pids" in (home.path / "cgroup.controllers").read_text().split()
+        return False
+    folder = _home_v1("pids")
+    return home is not None and folder is not None and os.access(folder, os.W_OK)
+
+
 def homes() -> list[Path]:
     """Folders that may hold groups of ours, for the clean-up of what a killed tool left behind."""
-    return [path for path in (_own_v2(), _own_v1()) if path is not None and path.is_dir()]
+    return [path for path in (_own_v2(), _home_v1("memory"), _home_v1("pids")) if path is not None and path.is_dir()]
 
 
 @functools.cache
 def _home() -> tuple[Group | None, str]:
     reasons = []
-    for isolation, path, probe in (("cgroup-v2", _own_v2(), "memory.max"), ("cgroup-v1", _own_v1(), "memory.limit_in_bytes")):
+    for isolation, path, probe in (("cgroup-v2", _own_v2(), "memory.max"), ("cgroup-v1", _home_v1("memory"), "memory.limit_in_bytes")):
         if path is None or not path.is_dir():
             reasons.append(f"{isolation}: no memory controller here")
             continue
@@ -130,9 +177,9 @@ def _own_v2() -> Path | None:
     return ROOT / own.lstrip("/")
 
 
-def _own_v1() -> Path | None:
-    own = _own("memory")
-    return None if own is None else ROOT / "memory" / own.lstrip("/")
+def _home_v1(controller: str) -> Path | None:
+    own = _own(controller)
+    return None if own is None else ROOT / controller / own.lstrip("/")
 
 
 def _number(path: Path) -> int | None:

@@ -8,7 +8,7 @@ grandchildren, and nothing empties a cgroup whose owner died.  The guardian is a
 grandchildren become its children; when the tool's end of the socket closes, for whatever reason, it ends everything.
 
 Protocol: the tool sends `length (4 bytes, big endian) + JSON`, with the descriptors (stdout, stderr, status) attached.
-The guardian answers on the status descriptor with JSON lines: {"pid": n}, then {"status": wait status, ...};
+The guardian answers on the status descriptor with JSON lines: {"pid": n, "limits": ...}, then {"status": wait status, ...};
 or {"error": text} when the program could not be started.  End-of-file without a status means: the guardian died.
 """
 
@@ -115,7 +115,8 @@ def start(request: Request, stdout: int, stderr: int, status: int) -> int | None
     with os.fdopen(error_read, "rb") as errors:
         reason = errors.read().decode(errors="replace")
     if not reason:
-        answer(status, {"pid": pid})  # not before: until the exec it looks like this process, and may not be in its cgroup yet
+        # Not before: until the exec it looks like this process, and may not be in its cgroup yet.
+        answer(status, {"pid": pid, "limits": limits_of(pid, request)})
         return pid
     os.waitpid(pid, 0)
     answer(status, {"error": reason})
@@ -128,9 +129,7 @@ def become(request: Request, stdout: int, stderr: int) -> None:
     for procs in request["cgroup_procs"]:
         with open(procs, "w") as sink:
             sink.write("0")
-    for name, (soft, hard) in request.get("rlimits", {}).items():
-        resource.setrlimit(getattr(resource, name), (soft, hard))
-    if request.get("cpus"):
+    if request.get("cpus") and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, request["cpus"])
     mount_private_copies(request.get("mounts") or [])
     null = os.open(os.devnull, os.O_RDONLY)
@@ -147,7 +146,29 @@ def become(request: Request, stdout: int, stderr: int) -> None:
         with contextlib.suppress(OSError, ValueError):
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for name, (soft, hard) in request.get("rlimits", {}).items():  # last: nothing above may fail for lack of descriptors
+        limit(getattr(resource, name), soft, hard)
     os.execvpe(request["argv"][0], request["argv"], request["env"])
+
+
+def limit(number: int, soft: int, hard: int) -> None:
+    """Set it, or as much of it as this user may have: what the child then has is read back and compared with what was asked for."""
+    try:
+        resource.setrlimit(number, (soft, hard))
+    except (ValueError, OSError):
+        most = resource.getrlimit(number)[1]
+        resource.setrlimit(number, (most if soft == resource.RLIM_INFINITY or soft > most else soft, most))
+
+
+def limits_of(pid: int, request: Request) -> Request:
+    """What the child really has of what was asked for, by name: {"RLIMIT_NOFILE": [soft, hard], "cpus": [0]}."""
+    found: Request = {}
+    with contextlib.suppress(OSError, AttributeError):  # it is gone, or this system cannot read another process's limits
+        for name in request.get("rlimits", {}):
+            found[name] = resource.prlimit(pid, getattr(resource, name))
+        if request.get("cpus"):
+            found["cpus"] = sorted(os.sched_getaffinity(pid))
+    return found
 
 
 def mount_private_copies(mounts: list[list[str]]) -> None:

@@ -56,6 +56,7 @@ class Child:
     def __init__(self, status: int) -> None:
         self.status_fd = status
         self.pid: int | None = None
+        self.limits: dict[str, list[int]] = {}  # read from the child after its exec: "RLIMIT_NOFILE" -> [soft, hard], "cpus" -> CPUs
         self.start_error: str | None = None
         self.ended: Ended | None = None
         self._buffer = b""
@@ -74,7 +75,7 @@ class Child:
         for line in lines:
             message = json.loads(line)
             if "pid" in message:
-                self.pid = message["pid"]
+                self.pid, self.limits = message["pid"], message["limits"]
             elif "error" in message:
                 self.start_error = message["error"]
             else:

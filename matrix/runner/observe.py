@@ -7,11 +7,11 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from matrix.evidence import cores, exit, log, runtimes
+from matrix.evidence import cores, exit, limits, log, runtimes
 from matrix.evidence.core_notes import CoreNotes, read_core
 from matrix.evidence.environment import HookFacts, read_hook
 from matrix.evidence.kernel import KernelLog
-from matrix.records import Attempt, EndedBy, Exit, Library, Memory, NotCollected, Observation, ProcessSeen, Progress
+from matrix.records import Attempt, EndedBy, Exit, Library, Limit, Memory, NotCollected, Observation, ProcessSeen, Progress
 from matrix.runner import cgroup
 from matrix.runner.launcher import Child
 from matrix.runner.sampler import Sampler
@@ -39,6 +39,8 @@ class Raw:
     processes: list[ProcessSeen]
     dropped_bytes: int
     hook: bool
+    rlimits: dict[str, tuple[int, int]]  # those that the specification asks for
+    pids_limit: int | None
 
 
 def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
@@ -55,6 +57,8 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     stderr = log.text(folder / "stderr.log")
     if unreadable:
         missing.append(unreadable)
+    bounds = _limits(attempt, raw)
+    missing += limits.not_held(bounds, started=raw.child.pid is not None)
     if raw.group is None:
         missing.append(NotCollected(what="memory cgroup", why=cgroup.why_not() or "it could not be made"))
     return Observation(
@@ -77,6 +81,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         kernel_lines=kernel_lines,
         output_tail=log.tail(folder / "stdout.log", TAIL_LINES) + log.tail(folder / "stderr.log", TAIL_LINES),
         dropped_output_bytes=raw.dropped_bytes,
+        limits=bounds,
         survivors_ended=raw.leftovers,
         not_collected=missing,
     )
@@ -86,6 +91,15 @@ def _exit(raw: Raw) -> Exit:
     if raw.child.ended is None:
         return Exit(returncode=None, start_error=raw.child.start_error, ended_by=raw.ended_by)
     return dataclasses.replace(exit.decode(raw.child.ended.status), ended_by=raw.ended_by)
+
+
+def _limits(attempt: Attempt, raw: Raw) -> list[Limit]:
+    found = limits.of_process(raw.rlimits, attempt.cpus, raw.child.limits)
+    if raw.pids_limit is not None:
+        group = raw.group
+        had, refused = (group.pids_limit(), group.pids_refused()) if group else (None, None)
+        found.append(Limit(name="pids", asked=raw.pids_limit, had=had, by="cgroup", refused=refused))
+    return found
 
 
 def _memory(attempt: Attempt, raw: Raw) -> Memory:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -197,6 +198,73 @@ def test_limits_are_the_childs_alone(observe: Observe) -> None:
     seen = observe("import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))", rlimits={"RLIMIT_NOFILE": (77, 88)})
     assert seen.output_tail[0] == "(77, 88)"
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
+
+
+def test_every_limit_reaches_the_child_and_is_recorded(observe: Observe) -> None:
+    asked = {"RLIMIT_NOFILE": (77, 88), "RLIMIT_STACK": (4 * MIB, 4 * MIB), "RLIMIT_CORE": (0, 0), "RLIMIT_CPU": (20, 21)}
+    program = f"import os, resource as r; print(*[r.getrlimit(getattr(r, n))[0] for n in {sorted(asked)}], os.sched_getaffinity(0))"
+    seen = observe(program, rlimits=asked, cpus=[0])
+    assert seen.output_tail[0] == f"0 20 77 {4 * MIB} {{0}}"
+    assert {limit.name: (limit.asked, limit.had) for limit in seen.limits} == {
+        "nofile": (77, 77),
+        "stack": (4 * MIB, 4 * MIB),
+        "core": (0, 0),
+        "cpu_time": (20, 20),
+        "cpus": (1, 1),
+    }
+    assert not [missing for missing in seen.not_collected if missing.what.startswith("limit")]
+
+
+needs_pids = pytest.mark.skipif(not cgroup.can_limit_pids(), reason="no pids cgroup here")
+
+
+@needs_pids
+def test_the_number_of_processes_is_bounded_for_this_attempt_alone(observe: Observe) -> None:
+    program = """
+        import os, time
+        for n in range(20):
+            try:
+                if os.fork() == 0:
+                    time.sleep(30)
+                    os._exit(0)
+            except BlockingIOError:
+                print("refused", n)
+                break
+        """
+    seen = observe(program, pids=8)
+    assert seen.output_tail == ["refused 7"]
+    (limit,) = seen.limits
+    assert (limit.name, limit.asked, limit.had, limit.by) == ("pids", 8, 8, "cgroup") and limit.refused
+    assert leftovers() == []
+
+
+def test_a_limit_that_cannot_be_enforced_is_said(observe: Observe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroup, "create", lambda *_: None)
+    seen = observe("pass", pids=8)
+    assert [(limit.name, limit.had) for limit in seen.limits] == [("pids", None)]
+    assert "limit pids: 8" in {missing.what for missing in seen.not_collected}
+
+
+AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not Path("/usr/bin/setpriv").exists(), reason="needs root, to give rights up")
+def test_a_limit_above_what_the_user_may_have_does_not_stop_the_program() -> None:
+    program = (
+        f"import sys, threading, pathlib\nsys.path.insert(0, {str(ROOT)!r})\n"
+        "from matrix.records import *\nfrom matrix.runner.attempt import *\nfrom matrix.runner.launcher import Guardian\n"
+        "a = Attempt(id='1-x', trial=Trial(id=1, cell={}), argv=['true'], env={}, cwd='/', key='k', program='p')\n"
+        "with Guardian() as guardian:\n"
+        "    job = Job(attempt=a, folder=pathlib.Path('a').resolve(), limits=Limits(), rlimits={'RLIMIT_NOFILE': (900, 900)})\n"
+        "    seen = run(job, guardian, stop=threading.Event())\n"
+        "why = [m.why for m in seen.not_collected if m.what.startswith('limit')]\n"
+        "print(seen.exit.returncode, seen.limits[0].asked, seen.limits[0].had, why)\n"
+    )
+    ask = ["sh", "-c", 'ulimit -n 700; exec "$0" "$@"', *AS_NOBODY, sys.executable, "-c", program]
+    with tempfile.TemporaryDirectory(dir=SHORT_TEMP) as folder:
+        Path(folder).chmod(0o777)
+        done = subprocess.run(ask, cwd=folder, capture_output=True, text=True)
+    assert done.stdout.strip() == "0 900 700 ['the child had 700: this user may not have more']", done.stderr
 
 
 def test_a_flood_of_output_is_cut_and_counted(observe: Observe, tmp_path: Path) -> None:
