@@ -28,13 +28,9 @@ def _from_death(death: Observation) -> Iterator[Finding]:
     groups = duplicate_runtimes(death)
     aborted = death.exit.signal == "SIGABRT"
     if groups:
-        yield _finding(
-            "mapped",
-            death,
-            4.0 if aborted else 2.0,
-            f"{_names(groups[0])} were mapped into pid {groups[0][0].pid} when it died",
-            "maps.txt",
-        )
+        many = f"{len(groups[0])} OpenMP runtimes of the LLVM/Intel family"
+        fact = f"{many} were mapped into pid {groups[0][0].pid} when it died: {_names(groups[0])}"
+        yield _finding("mapped", death, 4.0 if aborted else 2.0, fact, "maps.txt")
     elif _at_death(death):
         yield _finding(
             "mapped", death, -5.0, "the map of the process at death holds at most one OpenMP runtime of the LLVM/Intel family", "maps.txt"
