@@ -13,6 +13,7 @@ from rich.text import Text
 INLINE_COLUMNS = 120  # from here on the last output line stands beside an attempt, not below it
 NARROW_COLUMNS = 60  # below that an attempt's cell and figures do not fit on one line
 NUMBER = 6  # columns for the number of an attempt
+TITLE_COLUMNS = 60  # of the rule; the shorter the lines, the less is in the way when a narrowed terminal wraps them
 LABEL = 8  # columns for "runs", "cells", "learnt", "asking"
 FIGURE_COLUMNS = (11, 6, 9, 3)  # at least, so that columns rarely move
 STYLES = {"died": "red", "survived": "green", "censored": "yellow", "unavailable": "yellow"}
@@ -84,7 +85,7 @@ def _title(scene: Scene, columns: int) -> Text:
     clock = f" {scene.clock} ──"
     name = Text(f"── {scene.title} ", style=STRONG)
     name.truncate(max(0, columns - len(clock) - 1), overflow="ellipsis")
-    fill = max(0, columns - name.cell_len - len(clock))
+    fill = max(0, min(columns, TITLE_COLUMNS) - name.cell_len - len(clock))
     return Text.assemble(name, ("─" * fill, DIM), (clock, DIM))
 
 
@@ -126,7 +127,7 @@ def _blocks(rows: Sequence[Row], columns: int) -> list[list[Text]]:
     room = columns - sum(widths) - 2 * len(widths) - NUMBER
     longest = max((cell_len(row.cell) for row in rows), default=0)
     if columns < INLINE_COLUMNS:
-        return [[_one_line(row, widths, room), _last_line(row, NUMBER)] for row in rows]
+        return [[_one_line(row, widths, min(longest, room)), _last_line(row, NUMBER)] for row in rows]
     return [[Text.assemble(_one_line(row, widths, min(longest, room // 2)), "  ", (row.last_line, DIM))] for row in rows]
 
 

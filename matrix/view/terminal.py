@@ -2,8 +2,9 @@
 
 The cursor always rests at the picture's top left corner.  So nothing needs to be remembered about what was drawn:
 "erase from the cursor down" is right after an interrupt at any moment, and after a resize in terminals that wrap old
-lines anew as well as in those that cut them, because all of them keep the cursor at its character.  While the picture is
-drawn the terminal does not wrap lines, so a character that is wider than we believe cannot push the rest down.
+lines anew as well as in those that cut them, because all of them keep the cursor at its character.  (Only when wrapping
+pushes the picture's top out of the screen, what is left of it stays in the scrollback.)  While the picture is drawn the
+terminal does not wrap lines, so a character that is wider than we believe cannot push the rest down.
 
 Everything happens in the caller's thread.  Writing never blocks: when nobody reads (a frozen ssh connection, Ctrl-S)
 pictures are left out and permanent lines wait.

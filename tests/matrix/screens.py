@@ -45,6 +45,10 @@ class Screen:
         _set_size(self._fd, columns, lines)  # the kernel sends SIGWINCH
         self._emulator.resize(lines, columns)
 
+    def hang_up(self) -> None:
+        os.close(self._fd)
+        self._fd = -1
+
     # -------------------------------------------------------------- what a person sees
     @property
     def rows(self) -> list[str]:
@@ -94,7 +98,8 @@ class Screen:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
             self.reap()
-        os.close(self._fd)
+        if self._fd >= 0:
+            self.hang_up()
 
     def _read(self) -> bool:
         """What is there within a moment; False at the end."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.text import Text
 
 from matrix.records import Attempt, AxisPlan, Machine, Outcome, Plan, Trial
 from matrix.view import words
@@ -118,10 +119,16 @@ def test_the_time_left_is_never_negative(seconds: list[float], ages: list[float]
 
 
 # ------------------------------------------------------------------ the picture
+SLOW = ("step 5", "7.1s/step", "2.9G/3.0G", "36s")
+
+
+SLOW = ("step 5", "7.1s/step", "2.9G/3.0G", "36s")
+
+
 def scene(jobs: int = 2) -> Scene:
     rows = [
         Row(number="0021", cell="omp=one_runtime", figures=("step 11/24", "3.2/s", "612M/3.0G", "12s"), last_line="step 11/24 loss 2.31"),
-        Row(number="0022", cell="mining=off accum=1 shuffle=sequential", figures=("step 5", "7.1s/step", "2.9G/3.0G", "36s"), last_line="検索器" * 40),
+        Row(number="0022", cell="mining=off accum=1 shuffle=sequential", figures=SLOW, last_line="検索器" * 40),
         *(Row(number=f"00{n}", cell=f"bs={n}", figures=("no step yet", "-", "-/3.0G", "0s")) for n in range(23, 29)),
     ]
     return Scene(
@@ -137,13 +144,13 @@ def scene(jobs: int = 2) -> Scene:
     )
 
 
-def plain(lines: list[object]) -> list[str]:
-    return [getattr(line, "plain").rstrip() for line in lines]
+def plain(lines: list[Text]) -> list[str]:
+    return [line.plain.rstrip() for line in lines]
 
 
 def test_at_80_columns_the_picture_reads_like_this() -> None:
-    assert plain([*draw(scene(), 79, 23)]) == [
-        "── crash_isolation ──────────────────────────────────── 3m12s, about 4m left ──",
+    assert plain(draw(scene(), 79, 23)) == [
+        "── crash_isolation ───────────────── 3m12s, about 4m left ──",
         "runs    12 of about 21: 7 died, 4 survived, 1 censored",
         "cells   5: 3 died, 2 survived; 2 values cannot run here",
         "learnt  5 of 9 changes decided; survives with omp=one_runtime,",
@@ -167,19 +174,19 @@ def test_the_picture_fits_any_size(columns: int, lines: int, jobs: int) -> None:
 
 @pytest.mark.parametrize("size", [(79, 23), (39, 23), (199, 23), (79, 13)])
 def test_eight_attempts_are_all_shown_where_one_line_each_fits(size: tuple[int, int]) -> None:
-    text = "\n".join(plain([*draw(scene(8), *size)]))
+    text = "\n".join(plain(draw(scene(8), *size)))
     assert [n for n in range(21, 29) if f"00{n}  " not in text] == []
 
 
 def test_a_small_screen_drops_output_lines_before_figures_and_says_that_something_is_missing() -> None:
-    text = plain([*draw(scene(8), 79, 13)])
+    text = plain(draw(scene(8), 79, 13))
     assert "      step 11/24 loss 2.31" not in text and "step 11/24" in text[5]
-    smaller = plain([*draw(scene(8), 79, 6)])
+    smaller = plain(draw(scene(8), 79, 6))
     assert [row[:4] for row in smaller] == ["── c", "runs", "0021", "0022", "0023", "…"]
 
 
 def test_more_runs_than_expected_are_called_so() -> None:
-    text = plain([*draw(Scene(title="t", clock="c", runs={"died": 13}, cells={"died": 1}, expected=12), 79, 20)])
+    text = plain(draw(Scene(title="t", clock="c", runs={"died": 13}, cells={"died": 1}, expected=12), 79, 20))
     assert text[1] == "runs    13, more than the 12 expected: 13 died"
 
 
@@ -197,7 +204,8 @@ def test_plain_lines_tell_each_end_and_what_is_new() -> None:
         for number, value in ((1, "two"), (2, "two"), (3, "one")):
             trial = Trial(id=number, cell={"runtimes": value}, purpose="find", why="?")
             view.started(Attempt(id=f"000{number}-aa", trial=trial, argv=[], env={}, cwd="", key="", program=""))
-            view.finished(f"000{number}-aa", trial, Outcome(kind="died", signature="SIGABRT", steps=2), "Learnt." if number > 1 else "Nothing.")
+            died = Outcome(kind="died", signature="SIGABRT", steps=2)
+            view.finished(f"000{number}-aa", trial, died, "Learnt." if number > 1 else "Nothing.")
             view.refresh({})
     assert out.getvalue().splitlines() == [
         "0001-aa  find       known bad: died SIGABRT at step 2 after 0.0 s",
@@ -217,6 +225,7 @@ def plan() -> Plan:
 # ------------------------------------------------------------------ on a terminal
 PROGRAM = r"""
 echo "step 1/3"
+seq 20000
 printf '\033[2J\033[Hstep 2/3 \033[31mloss\033[0m %s\n' 検索器検索器検索器検索器検索器検索器検索器検索器検索器検索器検索器
 [ "$1" = two ] && kill -ABRT $$
 until [ -e go ]; do sleep 0.02; done
@@ -256,7 +265,7 @@ def open_screen(folder: Path) -> Iterator[Open]:
 
 def waiting(screen: Screen) -> bool:
     """The third attempt runs, and the picture says so."""
-    return "runtimes=one" in screen.text and "step 2/3" in screen.text
+    return "0003  runtimes=one" in screen.text and "step 2/3" in screen.text and "M/1.0G" in screen.text
 
 
 PICTURE = ("── tiny ", "runs ", "cells ", "learnt ", "asking ")
@@ -286,10 +295,9 @@ def test_keys_and_resizes_leave_one_picture_and_every_permanent_line(open_screen
     screen = open_screen()
     screen.until(lambda: waiting(screen))
     screen.type("\n\n\n")
-    for columns, last_line in ((40, "  step 2/3 loss 検索器"), (80, "      step 2/3 loss 検索器"), (130, "s  step 2/3 loss 検索器")):
+    for columns, last_line in ((40, "\n  step 2/3 loss 検索器"), (80, "\n      step 2/3 loss 検索器"), (130, "s  step 2/3 loss 検索器")):
         screen.resize(columns, 24)
-        rule = "─" * (columns - 38)
-        screen.until(lambda rule=rule, last_line=last_line: any(rule in row for row in screen.rows) and last_line in screen.text)  # type: ignore[misc]
+        screen.until(last_line)
         assert [screen.count(part) for part in PICTURE] == [1] * len(PICTURE)
         assert screen.count("calibrate known bad") == 2
 
@@ -307,21 +315,45 @@ def test_a_screen_of_six_lines_shows_the_start_of_the_picture_and_never_scrolls(
 
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
-def test_an_interrupted_run_gives_the_terminal_back_and_can_be_resumed(open_screen: Open, folder: Path, how: str) -> None:
+def test_an_interrupted_run_gives_the_terminal_back_and_says_how_to_go_on(open_screen: Open, how: str) -> None:
     screen = open_screen()
     screen.until(lambda: waiting(screen))
-    screen.type("\x03") if how == "Ctrl-C" else os.kill(screen.pid, signal.SIGTERM)
+    interrupt(screen, how)
     assert screen.end() == 130
     assert not screen.cursor_is_hidden and screen.echoes
     assert [part for part in PICTURE if part in screen.text] == []
     assert screen.count("interrupted;") == 1 and "--resume" in screen.text
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_is_resumed_to_its_end(open_screen: Open, folder: Path) -> None:
+    screen = open_screen()
+    screen.until(lambda: waiting(screen))
+    interrupt(screen, "Ctrl-C")
+    assert screen.end() == 130
     (folder / "go").touch()
     resumed = subprocess.run([*RUN, "--resume"], cwd=folder, capture_output=True, text=True, timeout=60)
     assert resumed.returncode == 0, resumed.stderr
-    assert resumed.stdout.count("known bad: died SIGABRT at step 2") == 2
-    assert "\x1b" not in resumed.stdout and "runtimes=one: survived 3 steps" in resumed.stdout
+    assert "\x1b" not in resumed.stdout
+    assert resumed.stdout.count("known bad: died SIGABRT at step 2") == 2 and "runtimes=one: survived 3 steps" in resumed.stdout
 
 
+def interrupt(screen: Screen, how: str) -> None:
+    if how == "Ctrl-C":
+        screen.type("\x03")
+    else:
+        os.kill(screen.pid, signal.SIGTERM)
+
+
+def test_a_lost_connection_ends_the_run_tidily(open_screen: Open, folder: Path) -> None:
+    screen = open_screen()
+    screen.until(lambda: waiting(screen))
+    screen.hang_up()
+    assert screen.reap() == 130
+    assert len([*folder.glob("runs/tiny/*/report.md")]) == 1
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs a shell with job control")
 def test_ctrl_z_gives_the_shell_a_tidy_terminal_and_fg_the_picture_back(open_screen: Open, folder: Path) -> None:
     screen = open_screen(["bash", "--norc", "--noprofile", "-i"], env={"PS1": "shell> "})
