@@ -77,7 +77,7 @@ def _counted(attempts: list[AttemptFolder], verdict: records.Verdict | None, pro
             f"{len(strange)} complete attempts ({', '.join(strange[:5])}{', …' if len(strange) > 5 else ''}) are no part of the verdict: "
             "the program or the specification was edited since, or the run goes on; nothing in them is counted"
         )
-    return [dataclasses.replace(folder, observation=None) if folder.id in strange else folder for folder in attempts]
+    return [folder for folder in attempts if folder.id not in strange]
 
 
 def _attempts(run: Path, problems: list[str]) -> list[AttemptFolder]:

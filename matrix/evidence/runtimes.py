@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
+
 from matrix.evidence.core_notes import DELETED, core_file_maps
 from matrix.evidence.owners import owner
 from matrix.records import Library, OmpRegistration
@@ -189,8 +191,8 @@ def _registration_files(pids: set[int], shm: Path) -> Iterator[tuple[int, Path]]
 
 
 def _alive(pid: int) -> bool:
+    """A zombie is dead: it only waits until somebody reads its status."""
     try:
-        os.kill(pid, 0)
-    except OSError as problem:
-        return not isinstance(problem, ProcessLookupError)
-    return True
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -107,7 +107,7 @@ def clean_up_after_the_dead() -> None:
             if _owner_is_dead(folder.name) and folder.stat().st_uid == os.getuid():
                 pids |= recorded_pids(str(folder))
                 shutil.rmtree(folder, ignore_errors=True)
-    runtimes.remove_registrations({pid for pid in pids if not psutil.pid_exists(pid)})
+    runtimes.remove_registrations(pids)
 
 
 def _owner_is_dead(token: str) -> bool:
