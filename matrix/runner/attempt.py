@@ -32,7 +32,6 @@ from matrix.runner.patience import Limits, Patience
 from matrix.runner.sampler import Sampler
 from matrix.runner.tree import MARK, Tree
 
-SAMPLE_S = 0.05
 LOOK_S = 0.5
 READ_BYTES = 1 << 20
 CORE_BYTES = 4 << 20  # enough for the notes, which the kernel writes first
@@ -119,7 +118,8 @@ class Supervisor:
         child = guardian.start(self._launch(), writers[0], writers[1])
         for descriptor in set(writers):
             os.close(descriptor)
-        sampler = Sampler(self.job.folder / "memory.csv", lambda pid: "main" if pid == child.pid else "other")
+        folders = {"shm": "/dev/shm", "cwd": self.job.attempt.cwd, "temp": str(self.temp)}
+        sampler = Sampler(self.job.folder / "memory.csv", group=self.group, folders=folders)
         try:
             self._follow(child, readers, sinks, sampler, stop, live)
             leftovers = self.tree.kill() if child.pid else 0
@@ -141,14 +141,14 @@ class Supervisor:
     ) -> None:
         """Until the main process has ended."""
         self.tree = Tree(self.token, 0, self.group)
-        next_sample, next_look = 0.0, 0.0
+        next_look = 0.0
         with selectors.DefaultSelector() as selector:
             selector.register(child.status_fd, selectors.EVENT_READ)
             for descriptor in readers:
                 os.set_blocking(descriptor, False)
                 selector.register(descriptor, selectors.EVENT_READ)
             while not child.over:
-                for key, _ in selector.select(max(0.0, next_sample - self._now())):
+                for key, _ in selector.select(max(0.0, sampler.next_s - self._now())):
                     if key.fd == child.status_fd:
                         child.read_status()
                         self._note_start(child)
@@ -158,9 +158,8 @@ class Supervisor:
                 if now >= next_look and child.pid:
                     self._look(now, sampler, live)
                     next_look = now + LOOK_S
-                if now >= next_sample:
+                if now >= sampler.next_s:
                     sampler.sample(now, self.parser.last_step)
-                    next_sample = now + SAMPLE_S
                     self._judge(now, stop, sampler)
 
     def _note_start(self, child: Child) -> None:
@@ -202,7 +201,7 @@ class Supervisor:
     def _look(self, now: float, sampler: Sampler, live: Live) -> None:
         """Twice a second: which processes there are, whether they do anything, what they have mapped."""
         pids = self.tree.pids()
-        sampler.follow(pids)
+        sampler.look(now, pids, self.tree.main)
         activity = self.tree.activity(pids)
         self.patience.saw_activity(now, LOOK_S, activity.cpu_s, activity.on_disk)
         for pid in sorted(pids)[:16]:
@@ -227,7 +226,7 @@ class Supervisor:
             self._end("interrupt")
         elif self.job.stop_after_step is not None and step is not None and step >= self.job.stop_after_step:
             self._end("length")
-        elif limit and self.group is None and (sampler.last_total or 0) > limit:
+        elif limit and self.group is None and sampler.exceeds(limit):
             self._end("memory_watchdog")
         elif overdue := self.patience.overdue(now):
             self._end(overdue)

@@ -7,14 +7,14 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from matrix.evidence import cores, exit, limits, log, runtimes
+from matrix.evidence import cores, exit, limits, log, memory_curve, runtimes
 from matrix.evidence.core_notes import CoreNotes, read_core
 from matrix.evidence.environment import HookFacts, read_hook
 from matrix.evidence.kernel import KernelLog
-from matrix.records import Attempt, EndedBy, Exit, Library, Limit, Memory, NotCollected, Observation, ProcessSeen, Progress
+from matrix.records import Attempt, EndedBy, Exit, Library, Limit, Memory, MemoryCurve, NotCollected, Observation, ProcessSeen, Progress
 from matrix.runner import cgroup
 from matrix.runner.launcher import Child
-from matrix.runner.sampler import Sampler
+from matrix.runner.sampler import WHY_TOO_LARGE, Sampler
 
 Seen = Literal["core", "exit", "sampled"]
 TAIL_LINES = 20
@@ -55,6 +55,8 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     kernel_lines, unreadable = raw.kernel.lines_for(set(raw.pids) | threads)
     hook = _hook(folder, raw, missing)
     stderr = log.text(folder / "stderr.log")
+    if raw.sampler.too_large:
+        missing.append(NotCollected(what="PSS", why=WHY_TOO_LARGE))
     if unreadable:
         missing.append(unreadable)
     bounds = _limits(attempt, raw)
@@ -70,6 +72,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         started_unix_s=raw.started_unix_s,
         progress=raw.progress,
         memory=_memory(attempt, raw),
+        curve=_curve(attempt, folder, raw, ending),
         processes=raw.processes,
         libraries=libraries,
         omp_registrations=registrations,
@@ -115,6 +118,25 @@ def _memory(attempt: Attempt, raw: Raw) -> Memory:
         samples=sampler.samples,
         oom_kills=group.oom_kills() if group else None,
         system_available_bytes=sampler.system_available,
+        peak_tree_pss_bytes=sampler.peak_pss,
+        shm_free_bytes=sampler.least_free.get("shm"),
+        cwd_free_bytes=sampler.least_free.get("cwd"),
+        temp_free_bytes=sampler.least_free.get("temp"),
+        processes=sampler.processes(raw.child.ended.maxrss_bytes if raw.child.ended else None),
+    )
+
+
+def _curve(attempt: Attempt, folder: Path, raw: Raw, ending: Exit) -> MemoryCurve | None:
+    series = memory_curve.read(folder / "memory.csv")
+    if series is None:
+        return None
+    watched = ending.ended_by == "memory_watchdog"
+    return memory_curve.describe(
+        series,
+        first_step_s=raw.progress.first_step_s,
+        limit_bytes=attempt.memory_limit_bytes,
+        died=watched or (ending.ended_by == "itself" and ending.returncode != 0),
+        oom=bool(raw.group and raw.group.oom_kills()),
     )
 
 

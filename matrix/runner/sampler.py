@@ -1,59 +1,193 @@
-"""The memory curve of a process tree, cheap enough not to change what it measures.
+"""The memory of a process tree over time, cheap enough not to change what it measures.
 
-/proc/PID/statm is read with descriptors that stay open (about 2 us a process); psutil elsewhere.  Each sample is
-several rows of memory.csv in long form, so that devices can be added without a new format.
+Every sample reads /proc/PID/statm and the cgroup's usage with descriptors that stay open (2 us a process; psutil
+elsewhere).  What costs more is read less often, and everything is paced by its own cost: a tree of hundreds of
+processes is sampled less often, not at a higher price.  Rows go to memory.csv in long form, one figure a row, so that
+a new kind needs no new format.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
-from collections.abc import Callable
+import time
 from pathlib import Path
 
 import psutil
 
+from matrix.evidence import process_memory
+from matrix.evidence.processes import roles
+from matrix.records import ProcessMemory
+from matrix.runner.cgroup import Group
+from matrix.runner.curve_file import CurveFile
+
 PAGE = os.sysconf("SC_PAGE_SIZE")
-HEADER = "time,step,pid,role,rank,device,kind,bytes\n"
+LINUX = Path("/proc/self").exists()
+FAST_S, FAST_FOR_S = 0.01, 10.0  # 100 Hz while a program loads and takes its first steps, which is where most of its shape is
+SLOW_S = 0.05  # then 20 Hz: a death within a step is still seen, at a third of a percent of a core
+FIRST_SHARES_S = 1.0  # a child that is gone by then is left alone
+SAMPLE_COSTS, LOOK_COSTS, SHARES_COSTS = 66, 200, 100  # the next one no sooner than so many times its CPU: 1.5 %, 0.5 %, 1 % of a core
+LARGEST_SHARES = 32 << 30  # a walk of more would stop this thread, which also drains the child's output, for half a second
+WHY_TOO_LARGE = "a process is larger than 32 GiB, and reading its PSS would take half a second each time"
+UNREAD = -1
+MOST_PROCESSES = 1000  # are remembered
+MOST_REPORTED = 64
+
+
+class Pace:
+    """When something may be done again: after `every_s`, or later when its CPU time times `costs` asks for that."""
+
+    def __init__(self, costs: float, first_s: float = 0.0) -> None:
+        self.next_s = first_s
+        self._costs = costs
+
+    def spent(self, now_s: float, every_s: float, cpu_s: float) -> None:
+        self.next_s = now_s + max(every_s, self._costs * cpu_s)
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Held:
+    """What is known of one process; `figures` has the kinds of memory.csv."""
+
+    role: str = "other"
+    rank: int | None = None
+    first_s: float
+    last_s: float
+    peak: int = 0
+    threads: int = 0  # most seen, as the next one
+    descriptors: int = 0
+    descriptor_limit: int | None = None
+    figures: dict[str, int] = dataclasses.field(default_factory=dict)
+    prefix: str  # of its rows, behind time and step
 
 
 class Sampler:
-    """Rows go to `path`; times are seconds since the attempt's start."""
+    """`folders` are watched for free space, by the name of the row; times are seconds since the attempt's start."""
 
-    def __init__(self, path: Path, role: Callable[[int], str]) -> None:
+    def __init__(self, path: Path, *, group: Group | None = None, folders: dict[str, str] | None = None) -> None:
         self.samples = 0
         self.first_step_total: int | None = None
         self.last_total: int | None = None
         self.peak_total: int | None = None
+        self.peak_pss: int | None = None
         self.system_available: int | None = None
-        self._role = role
+        self.least_free: dict[str, int] = {}
+        self.too_large: set[int] = set()  # processes whose PSS was not read for their size
+        self._main = 0
+        self._folders = folders or {}
+        self._group = group
+        self._usage = _open_usage(group)
         self._open: dict[int, int] = {}  # pid -> descriptor of its statm
-        self._roles: dict[int, str] = {}
-        self._file = path.open("w", encoding="utf-8")
-        self._file.write(HEADER)
+        self._held: dict[int, _Held] = {}
+        self._fresh: set[int] = set()  # their role is not certain yet
+        self._step = ""
+        self._tree: dict[str, int] = {}  # figures of the whole tree as last written
+        self._sample, self._look, self._shares = Pace(SAMPLE_COSTS), Pace(LOOK_COSTS), Pace(SHARES_COSTS, FIRST_SHARES_S)
+        self._pss: dict[int, int] = {}  # in the order in which they are read next
+        self._file = CurveFile(path)
 
-    def follow(self, pids: set[int]) -> None:
-        """The processes to sample from now on."""
-        for pid in set(self._open) - pids:
-            os.close(self._open.pop(pid))
-        for pid in pids - set(self._open):
-            with contextlib.suppress(OSError):
-                self._open[pid] = os.open(f"/proc/{pid}/statm", os.O_RDONLY)
-                self._roles[pid] = self._role(pid)
-        if not Path("/proc/self").exists():
-            self._roles = {pid: self._role(pid) for pid in pids}
-        self.system_available = psutil.virtual_memory().available
+    @property
+    def next_s(self) -> float:
+        """When the next sample is due."""
+        return self._sample.next_s
+
+    # -------------------------------------------------------------- twice a second
+    def look(self, now_s: float, pids: set[int], main: int) -> None:
+        """The processes to sample from now on, and everything about them that is not worth a hundred readings a second."""
+        began = time.thread_time()
+        self._main = main
+        self._follow(now_s, pids)
+        if now_s >= self._look.next_s:
+            self._name_roles(pids)
+            rows = [row for pid in sorted(pids) if pid in self._held for row in self._details(now_s, pid)]
+            self._file.write(rows + self._of_the_tree(now_s))
+            self._look.spent(now_s, 0.0, time.thread_time() - began)
         self._file.flush()
 
+    def _follow(self, now_s: float, pids: set[int]) -> None:
+        for pid in set(self._open) - pids:
+            os.close(self._open.pop(pid))
+        new = pids - set(self._pss)
+        for pid in new:
+            self._held[pid] = _Held(first_s=now_s, last_s=now_s, prefix=f",{pid},other,,host,")
+            with contextlib.suppress(OSError):
+                self._open[pid] = os.open(f"/proc/{pid}/statm", os.O_RDONLY)
+        self._fresh |= new
+        self._pss = {**dict.fromkeys(sorted(new), UNREAD), **{pid: pss for pid, pss in self._pss.items() if pid in pids}}
+        self._forget(pids)
+
+    def _name_roles(self, pids: set[int]) -> None:
+        """Of new processes, twice: a forked child may be about to become another program."""
+        if not self._fresh:
+            return
+        for pid, role in roles(pids).items():
+            held = self._held[pid]
+            held.role = "main" if pid == self._main else "other" if role == "main" else role
+            held.rank = process_memory.rank(pid) if pid in self._fresh else held.rank
+            held.prefix = f",{pid},{held.role},{'' if held.rank is None else held.rank},host,"
+        self._fresh = {pid for pid in self._fresh & pids if not self._held[pid].figures}
+
+    def _details(self, now_s: float, pid: int) -> list[str]:
+        held = self._held[pid]
+        found = process_memory.details(pid)
+        held.peak = max(held.peak, found.get("hwm", 0))
+        changed = {kind: value for kind, value in found.items() if held.figures.get(kind) != value}
+        held.figures.update(changed)
+        held.threads = max(held.threads, found.get("threads", 0))
+        held.descriptors = max(held.descriptors, found.get("descriptors", 0))
+        held.descriptor_limit = process_memory.descriptor_limit(pid)
+        return [f"{now_s:.3f},{self._step}{held.prefix}{kind},{value}\n" for kind, value in changed.items()]
+
+    def _of_the_tree(self, now_s: float) -> list[str]:
+        self.system_available = psutil.virtual_memory().available
+        found = {"available": self.system_available, "file_cache": _file_cache(self._group)}
+        for name, folder in self._folders.items():
+            free = process_memory.free_bytes(self._main, folder)
+            if free is not None:
+                self.least_free[name] = min(free, self.least_free.get(name, free))
+            found[f"{name}_free"] = free
+        changed = {kind: value for kind, value in found.items() if value is not None and self._tree.get(kind) != value}
+        self._tree.update(changed)
+        return [f"{now_s:.3f},{self._step},,tree,,host,{kind},{value}\n" for kind, value in changed.items()]
+
+    def _forget(self, alive: set[int]) -> None:
+        """Of a program that forks for ever the smallest of those that are gone."""
+        if len(self._held) > MOST_PROCESSES + len(alive):
+            gone = sorted(set(self._held) - alive, key=lambda pid: self._held[pid].peak)
+            for pid in gone[: MOST_PROCESSES // 2]:
+                del self._held[pid]
+
+    # -------------------------------------------------------------- up to a hundred times a second
     def sample(self, now_s: float, step: int | None) -> None:
+        began = time.thread_time()
+        self._step = "" if step is None else str(step)
+        stamp = f"{now_s:.3f},{self._step}"
         total, rows = 0, []
         for pid, rss, shared in self._read():
             total += rss
-            prefix = f"{now_s:.3f},{'' if step is None else step},{pid},{self._roles.get(pid, 'other')},,host"
-            rows.append(f"{prefix},rss,{rss}\n{prefix},shared,{shared}\n")
-        if not rows:
-            return
-        self._file.write("".join(rows))
+            held = self._held[pid]
+            held.last_s = now_s
+            if rss > held.peak:
+                held.peak = rss
+            rows += [f"{stamp}{held.prefix}rss,{rss}\n", f"{stamp}{held.prefix}shared,{shared}\n"]
+        if rows:
+            self._count(total, step)
+            if self._usage is not None:
+                rows.append(f"{stamp},,tree,,host,used,{int(os.pread(self._usage, 32, 0))}\n")
+            self._file.write(rows)
+            if now_s >= self._shares.next_s:
+                self._read_shares(now_s)
+        self._sample.spent(now_s, FAST_S if now_s < FAST_FOR_S else SLOW_S, time.thread_time() - began)
+
+    def exceeds(self, limit_bytes: int) -> bool:
+        """Whether the tree holds more than that: by RSS, then, because forked processes share pages, by PSS where it can be read."""
+        if (self.last_total or 0) <= limit_bytes:
+            return False
+        now = {pid: process_memory.shares(pid) for pid in self._open}
+        return all(now.values()) is False or sum(found[0] for found in now.values() if found) > limit_bytes
+
+    def _count(self, total: int, step: int | None) -> None:
         self.samples += 1
         self.last_total = total
         self.peak_total = max(total, self.peak_total or 0)
@@ -61,6 +195,7 @@ class Sampler:
             self.first_step_total = total
 
     def _read(self) -> list[tuple[int, int, int]]:
+        """(pid, RSS, shared part of it) of every process that has memory."""
         found = []
         for pid, descriptor in list(self._open.items()):
             try:
@@ -70,13 +205,89 @@ class Sampler:
                 continue
             if resident != b"0":
                 found.append((pid, int(resident) * PAGE, int(shared) * PAGE))
-        if not self._open and not Path("/proc/self").exists():
-            for pid in self._roles:
+        if not LINUX:
+            for pid in self._pss:
                 with contextlib.suppress(psutil.Error):
                     memory = psutil.Process(pid).memory_info()
                     found.append((pid, memory.rss, getattr(memory, "shared", 0)))
         return found
 
+    def _read_shares(self, now_s: float) -> None:
+        """PSS and USS of one process, the one whose turn it is: all of them at once would stop this thread for too long."""
+        began = time.thread_time()
+        pid = next(iter(self._pss), 0)
+        held = self._held.get(pid)
+        if held is None:
+            return
+        before = self._pss.pop(pid)
+        self._pss[pid] = before  # to the end of the queue
+        if held.peak > LARGEST_SHARES:
+            self.too_large.add(pid)
+        elif found := process_memory.shares(pid):
+            self._pss[pid] = found[0]
+            held.figures["pss"], held.figures["uss"] = found
+            self._file.write([f"{now_s:.3f},{self._step}{held.prefix}{kind},{held.figures[kind]}\n" for kind in ("pss", "uss")])
+        if min(self._pss.values()) != UNREAD:
+            self.peak_pss = max(sum(self._pss.values()), self.peak_pss or 0)
+        self._shares.spent(now_s, SLOW_S, time.thread_time() - began)
+
+    # -------------------------------------------------------------- at the end
+    def processes(self, main_maxrss: int | None) -> list[ProcessMemory]:
+        """What each process held, the largest first.
+
+        `main_maxrss` is the status' own figure for the main process; it is the largest child's when that was larger, so it
+        counts only where there was no child.
+        """
+        main = self._held.get(self._main)
+        if main and main_maxrss and len(self._held) == 1:
+            main.peak = max(main.peak, main_maxrss)
+        largest = sorted(self._held.items(), key=lambda item: -item[1].peak)
+        return [_record(pid, held) for pid, held in largest[:MOST_REPORTED] if held.peak]
+
     def close(self) -> None:
-        self.follow(set())
+        for descriptor in [*self._open.values(), *([] if self._usage is None else [self._usage])]:
+            os.close(descriptor)
+        self._open, self._usage = {}, None
         self._file.close()
+
+
+def _record(pid: int, held: _Held) -> ProcessMemory:
+    figures = held.figures
+    return ProcessMemory(
+        pid=pid,
+        role=held.role,
+        rank=held.rank,
+        first_s=round(held.first_s, 3),
+        last_s=round(held.last_s, 3),
+        peak_rss_bytes=held.peak,
+        anon_bytes=figures.get("anon", 0),
+        file_bytes=figures.get("file", 0),
+        shmem_bytes=figures.get("shmem", 0),
+        swap_bytes=figures.get("swap", 0),
+        pss_bytes=figures.get("pss"),
+        uss_bytes=figures.get("uss"),
+        minor_faults=figures.get("minor_faults", 0),
+        major_faults=figures.get("major_faults", 0),
+        threads=held.threads,
+        descriptors=held.descriptors or None,
+        descriptor_limit=held.descriptor_limit,
+    )
+
+
+def _open_usage(group: Group | None) -> int | None:
+    """What is charged to the group and to every group nested below it."""
+    if group:
+        with contextlib.suppress(OSError):
+            return os.open(group.path / ("memory.current" if group.isolation == "cgroup-v2" else "memory.usage_in_bytes"), os.O_RDONLY)
+    return None
+
+
+def _file_cache(group: Group | None) -> int | None:
+    """The part of the usage that the kernel gives up before it kills: pages of files."""
+    if group is None:
+        return None
+    with contextlib.suppress(OSError, ValueError):
+        names = ("active_file", "inactive_file") if group.isolation == "cgroup-v2" else ("total_active_file", "total_inactive_file")
+        lines = (line.partition(" ") for line in (group.path / "memory.stat").read_text().splitlines())
+        return sum(int(value) for name, _, value in lines if name in names)
+    return None
