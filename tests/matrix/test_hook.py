@@ -54,11 +54,8 @@ def test_its_folder_is_not_on_the_import_path_of_the_program(tmp_path: Path) -> 
 
 
 def test_a_wrapper_that_becomes_the_program_leaves_it_the_main_process(tmp_path: Path) -> None:
-    run(
-        tmp_path,
-        "-c",
-        "import os, sys; os.execv(sys.executable, [sys.executable, '-c', 'import subprocess, sys; subprocess.run([sys.executable, \"-c\", \"\"])'])",
-    )
+    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', ''])"
+    run(tmp_path, "-c", f"import os, sys; os.execv(sys.executable, [sys.executable, '-c', {program!r}])")
     assert [r["main"] for r in records(tmp_path, "hello")] == [True, True, False]
 
 
