@@ -250,6 +250,23 @@ class PythonError:
     frames: list[str] = dataclasses.field(default_factory=list)  # "file.py:12 in f", innermost last
 
 
+DeathPart = Literal["initiating", "cascade", "teardown", "unknown"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Death:
+    """One process of the tree that ended badly: by a signal, or with another status than 0."""
+
+    pid: int
+    role: str  # main | worker | miner | rank | other
+    signal: str | None  # None: by an exit status, or nobody said how
+    status: int | None  # None: by a signal, or nobody said how
+    time_s: float | None  # since the start of the attempt; None: only a message tells of it
+    part: DeathPart = "unknown"  # cascade: it followed from the initiating one; teardown: it was ended together with the rest
+    oom: bool = False  # the kernel log says that the out-of-memory killer chose it
+    sources: list[str] = dataclasses.field(default_factory=list)  # wait status | kernel event | kernel log | message
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limit:
     """A limit that was asked for, and what the child had: in bytes, seconds or a count."""
@@ -291,6 +308,7 @@ class Observation:
     kernel_lines: list[str] = dataclasses.field(default_factory=list)  # kernel log lines that name our pids
     output_tail: list[str] = dataclasses.field(default_factory=list)  # last lines of stdout and stderr
     dropped_output_bytes: int = 0
+    deaths: list[Death] = dataclasses.field(default_factory=list)  # bad ends in the tree, the earliest first
     limits: list[Limit] = dataclasses.field(default_factory=list)  # those that were asked for, but memory's
     survivors_ended: int = 0  # processes that outlived the main one and were ended by us
     not_collected: list[NotCollected] = dataclasses.field(default_factory=list)

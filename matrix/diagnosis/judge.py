@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from matrix.records import Observation, Outcome
+from matrix.evidence.deaths import initiating
+from matrix.records import Death, Observation, Outcome
 
 CANNOT_RUN = 125  # as for `git bisect run`, env, timeout and nohup: the program could not be tested at all
 HANGS = ("startup", "idle", "stall")
@@ -33,17 +34,33 @@ def outcome(observation: Observation) -> Outcome:
 
 
 def signature(observation: Observation) -> str | None:
-    """How it died, in the words that tell failures of different kinds apart; None: it did not die."""
+    """How it died, in the words that tell failures of different kinds apart; None: it did not die.
+
+    No word in it depends on luck (a core that was had, a frame that was named): attempts of one fault must agree.  Where a
+    process of the tree began it, its death is the signature, whatever the parent made of it: the same killed worker
+    is an exception in one run and a hang in the next.
+    """
     ending, progress = observation.exit, observation.progress
+    failed = ending.ended_by in HANGS or (ending.ended_by == "itself" and (ending.signal or ending.returncode))
+    if failed and observation.memory.oom_kills:
+        return "SIGKILL:memory"
+    if failed and (first := worker_that_began(observation)):
+        return f"worker {first.signal}"
     if ending.ended_by in HANGS:
         return "hang after it had finished" if progress.finished_line else "hang"
     if ending.ended_by == "memory_watchdog":
         return "SIGKILL:memory"
     if ending.signal:
-        return "SIGKILL:memory" if ending.signal == "SIGKILL" and observation.memory.oom_kills else ending.signal
+        return ending.signal
     if ending.returncode:
         error = observation.python_error
         return f"exit {ending.returncode}" + (f":{error.type}" if error else "")
     if progress.finished_line is False:
         return "exit 0 before it had finished"
     return None
+
+
+def worker_that_began(observation: Observation) -> Death | None:
+    """The process of a pool whose death by a signal the parent only followed."""
+    first = initiating(observation.deaths)
+    return first if first and first.role in ("worker", "miner", "rank") and first.signal else None

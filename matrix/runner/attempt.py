@@ -20,6 +20,7 @@ from pathlib import Path
 
 from matrix import records
 from matrix.evidence import cores
+from matrix.evidence.exits import ExitWatch
 from matrix.evidence.kernel import KernelLog
 from matrix.evidence.processes import autopsy
 from matrix.evidence.progress import ProgressParser
@@ -104,6 +105,7 @@ class Supervisor:
         self.patience = Patience(job.limits, expects_steps=job.progress is not None)
         self.core = cores.plan(Path(job.attempt.cwd)) if job.core else cores.CorePlan(folder=job.folder, why_not="not asked for")
         self.ended_by: EndedBy = "itself"
+        self.ending_s: float | None = None
         self.processes: list[ProcessSeen] = []
         self.maps: dict[int, str] = {}
         self._maps_size: dict[int, int] = {}
@@ -112,6 +114,7 @@ class Supervisor:
     # -------------------------------------------------------------- the loop
     def run(self, guardian: Guardian, stop: threading.Event, live: Live) -> Raw:
         kernel = KernelLog()
+        self.exits = ExitWatch()
         sinks = {"stdout": CappedFile(self.job.folder / "stdout.log"), "stderr": CappedFile(self.job.folder / "stderr.log")}
         readers, writers = _pipes(self.job.pty)
         self.started_unix, self.started = time.time(), time.monotonic()
@@ -122,8 +125,9 @@ class Supervisor:
         sampler = Sampler(self.job.folder / "memory.csv", group=self.group, folders=folders)
         try:
             self._follow(child, readers, sinks, sampler, stop, live)
-            leftovers = self.tree.kill() if child.pid else 0
             wall_s = self._now()
+            leftovers = self.tree.kill() if child.pid else 0
+            self.exits.read()
             self._drain(readers, sinks)
             for sink in sinks.values():
                 sink.close()  # now, because it counts what it drops
@@ -132,6 +136,7 @@ class Supervisor:
             for sink in sinks.values():
                 sink.close()
             sampler.close()
+            self.exits.close()
             child.close()
             for descriptor in readers:
                 os.close(descriptor)
@@ -144,6 +149,8 @@ class Supervisor:
         next_look = 0.0
         with selectors.DefaultSelector() as selector:
             selector.register(child.status_fd, selectors.EVENT_READ)
+            if self.exits.fileno() >= 0:
+                selector.register(self.exits, selectors.EVENT_READ)
             for descriptor in readers:
                 os.set_blocking(descriptor, False)
                 selector.register(descriptor, selectors.EVENT_READ)
@@ -152,6 +159,8 @@ class Supervisor:
                     if key.fd == child.status_fd:
                         child.read_status()
                         self._note_start(child)
+                    elif key.fileobj is self.exits:
+                        self.exits.read()
                     elif not self._read(key.fd, readers[key.fd], sinks):
                         selector.unregister(key.fd)
                 now = self._now()
@@ -237,6 +246,7 @@ class Supervisor:
                 self._keep_maps(pid)
             self.processes = autopsy(self.tree.pids(), AUTOPSY_WINDOW_S)
         self.ended_by = why
+        self.ending_s = self._now()
         self.tree.kill()
 
     # -------------------------------------------------------------- what goes in, what comes out
@@ -273,6 +283,9 @@ class Supervisor:
             processes=self.processes,
             dropped_bytes=sum(sink.dropped_bytes for sink in sinks.values()),
             hook=self.job.hook,
+            exits=self.exits,
+            started_monotonic_s=self.started,
+            ending_s=self.ending_s,
             rlimits=self.job.rlimits,
             pids_limit=self.job.pids,
         )

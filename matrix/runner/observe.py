@@ -7,11 +7,25 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from matrix.evidence import cores, exit, limits, log, memory_curve, runtimes
+from matrix.evidence import cores, deaths, exit, limits, log, memory_curve, runtimes
 from matrix.evidence.core_notes import CoreNotes, read_core
 from matrix.evidence.environment import HookFacts, read_hook
+from matrix.evidence.exits import ExitEvent, ExitWatch
 from matrix.evidence.kernel import KernelLog
-from matrix.records import Attempt, EndedBy, Exit, Library, Limit, Memory, MemoryCurve, NotCollected, Observation, ProcessSeen, Progress
+from matrix.records import (
+    Attempt,
+    Death,
+    EndedBy,
+    Exit,
+    Library,
+    Limit,
+    Memory,
+    MemoryCurve,
+    NotCollected,
+    Observation,
+    ProcessSeen,
+    Progress,
+)
 from matrix.runner import cgroup
 from matrix.runner.launcher import Child
 from matrix.runner.sampler import WHY_TOO_LARGE, Sampler
@@ -39,6 +53,9 @@ class Raw:
     processes: list[ProcessSeen]
     dropped_bytes: int
     hook: bool
+    exits: ExitWatch
+    started_monotonic_s: float
+    ending_s: float | None  # when we began to end it; None: it ended by itself
     rlimits: dict[str, tuple[int, int]]  # those that the specification asks for
     pids_limit: int | None
 
@@ -51,14 +68,16 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     libraries = _libraries(folder, raw, core)
     registrations = runtimes.registrations(set(raw.pids))
     runtimes.remove_registrations(set(raw.pids))
-    threads = set(core.threads) if core else set()  # the kernel's segfault lines name the thread, not the process
-    kernel_lines, unreadable = raw.kernel.lines_for(set(raw.pids) | threads)
     hook = _hook(folder, raw, missing)
+    events = raw.exits.of_tree(set(raw.pids) | set(hook.processes))
+    threads = set(core.threads) if core else set()  # the kernel's segfault lines name the thread, not the process
+    kernel_lines, unreadable = raw.kernel.lines_for(set(raw.pids) | set(events) | threads)
     stderr = log.text(folder / "stderr.log")
     if raw.sampler.too_large:
         missing.append(NotCollected(what="PSS", why=WHY_TOO_LARGE))
     if unreadable:
         missing.append(unreadable)
+    missing += raw.exits.missing(raw.child.pid, raw.child.ended.status if raw.child.ended else 0)
     bounds = _limits(attempt, raw)
     missing += limits.not_held(bounds, started=raw.child.pid is not None)
     if raw.group is None:
@@ -84,6 +103,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         kernel_lines=kernel_lines,
         output_tail=log.tail(folder / "stdout.log", TAIL_LINES) + log.tail(folder / "stderr.log", TAIL_LINES),
         dropped_output_bytes=raw.dropped_bytes,
+        deaths=_deaths(raw, ending, events, hook, kernel_lines, stderr),
         limits=bounds,
         survivors_ended=raw.leftovers,
         not_collected=missing,
@@ -94,6 +114,28 @@ def _exit(raw: Raw) -> Exit:
     if raw.child.ended is None:
         return Exit(returncode=None, start_error=raw.child.start_error, ended_by=raw.ended_by)
     return dataclasses.replace(exit.decode(raw.child.ended.status), ended_by=raw.ended_by)
+
+
+def _deaths(
+    raw: Raw, ending: Exit, events: dict[int, ExitEvent], hook: HookFacts, kernel_lines: list[str], stderr: str
+) -> list[Death]:
+    if raw.child.pid is None:
+        return []
+    roles = {pid: process.role for pid, process in hook.processes.items()}
+    roles |= {process.pid: process.role for process in raw.processes if process.pid not in roles}
+    times = {pid: event.monotonic_s - raw.started_monotonic_s for pid, event in events.items()}
+    ended_s = raw.ending_s if raw.ending_s is not None else times.get(raw.child.pid, raw.wall_s)
+    return deaths.deaths(
+        deaths.Scene(
+            main=raw.child.pid,
+            ending=ending,
+            end_s=ended_s,
+            events={pid: (event, times[pid]) for pid, event in events.items()},
+            roles=dict.fromkeys(raw.pids, "other") | roles,
+            kernel_lines=kernel_lines,
+            said=deaths.said(stderr),
+        )
+    )
 
 
 def _limits(attempt: Attempt, raw: Raw) -> list[Limit]:
