@@ -89,4 +89,5 @@ def test_nothing_initiates_where_nothing_failed() -> None:
 def test_the_kernel_log_names_the_process_that_memory_ended() -> None:
     lines = ["[5.0] Memory cgroup out of memory: Killed process 7 (python) total-vm:1kB"]
     found = deaths(scene(ending=Exit(returncode=1), events={}, roles={7: "worker"}, kernel_lines=lines))
-    assert [(death.pid, death.signal, death.oom, death.sources) for death in found if death.pid == 7] == [(7, "SIGKILL", True, ["kernel log"])]
+    worker = next(death for death in found if death.pid == 7)
+    assert (worker.signal, worker.oom, worker.sources) == ("SIGKILL", True, ["kernel log"])

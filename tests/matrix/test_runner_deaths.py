@@ -8,9 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -300,7 +297,8 @@ def test_five_hundred_forks_are_followed_and_none_is_left(observe: Observe) -> N
     "gigabytes", [pytest.param(0.5, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.nightly)], ids=["half a GB", "5 GB"]
 )
 def test_a_flood_of_output_neither_fills_the_disk_nor_stops_the_sampler(observe: Observe, tmp_path: Path, gigabytes: float) -> None:
-XX
+    times = int(gigabytes * 1024)
+    program = f"import os\nblock = b'x' * 1023 * 1024 + b'\\n'\nfor n in range({times}): os.write(1, block)\nprint('step 7')"
     seen = observe(program, limits=Limits(wall_s=300))
     kept = (tmp_path / "attempts" / seen.attempt / "stdout.log").stat().st_size
     assert (seen.exit.returncode, seen.progress.last_step) == (0, 7)
