@@ -89,7 +89,7 @@ class Planner:
         self.pool.interrupt()
         while self.pool.running:
             observation = self.pool.wait(TICK_S)
-            if observation is not None:
+            if observation is not None and observation.exit.ended_by != "interrupt":
                 self._take(observation)
             self.view.refresh(self.pool.running)
         return self._write(complete=False)
@@ -272,9 +272,6 @@ class Planner:
                 attempt = records.read(Attempt, folder / "attempt.json")
                 observation = records.read(Observation, folder / "observation.json")
             except (OSError, ValueError):
-                shutil.rmtree(folder)
-                continue
-            if observation.exit.ended_by == "interrupt":
                 shutil.rmtree(folder)
             else:
                 self._adoptable[observation.key].append((attempt, observation))

@@ -74,7 +74,9 @@ class Live:
 
 
 def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | None = None) -> Observation:
-    """Run one attempt to its end and write its observation.  Raises RunnerError when the surroundings fail."""
+    """Run one attempt to its end and write its observation, unless it was interrupted: then it is not complete.
+
+    Raises RunnerError when the surroundings fail."""
     job.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     records.write(job.folder / "attempt.json", job.attempt)
     token = f"mx-{os.getpid()}-{secrets.token_hex(4)}"
@@ -85,7 +87,8 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
     try:
         raw = supervisor.run(guardian, stop, live or Live(attempt=job.attempt, started_monotonic=time.monotonic()))
         observation = observe(job.attempt, job.folder, raw)
-        records.write(job.folder / "observation.json", observation)
+        if observation.exit.ended_by != "interrupt":
+            records.write(job.folder / "observation.json", observation)
         return observation
     finally:
         if group:
