@@ -68,6 +68,7 @@ class Exit:
     core_dumped: bool = False
     ended_by: EndedBy = "itself"  # who ended it; everything but "itself" is our own doing
     start_error: str | None = None  # why it could not be started
+    cpu_s: float | None = None  # used by the main process and those it waited for; None: unknown
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

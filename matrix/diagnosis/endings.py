@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from matrix.diagnosis import sigkill
 from matrix.diagnosis.case import Case
+from matrix.diagnosis.judge import worker_that_began
 from matrix.records import Finding, Observation
 
 FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")  # raised by the program's own instructions
@@ -16,6 +18,10 @@ def findings(case: Case) -> Iterator[Finding]:
         signature = case.outcomes[death.attempt].signature or ""
         if signature.startswith("hang"):
             yield from _hang(death)
+        elif first := worker_that_began(death):
+            fact = f"{first.role} {first.pid} was ended by {first.signal} before; what its parent did only followed"
+            yield _finding("python_exception", "traceback", death, -5.0, fact, "observation.json")
+            yield from _signal(death, first.signal or "")
         elif death.exit.signal:
             yield from _signal(death, death.exit.signal)
         else:
@@ -36,12 +42,14 @@ def _exit(death: Observation) -> Iterator[Finding]:
 
 
 def _signal(death: Observation, name: str) -> Iterator[Finding]:
-    yield _finding("python_exception", "traceback", death, -5.0, f"it was ended by {name}, not by an exception", "observation.json")
+    if death.exit.signal:
+        yield _finding("python_exception", "traceback", death, -5.0, f"it was ended by {name}, not by an exception", "observation.json")
+    if name == "SIGKILL":
+        yield from _kill(death)
+        return
     if name not in FAULTS:
-        weight = 1.0 if death.memory.oom_kills else 3.5 if name != "SIGKILL" else 2.0
-        yield _finding(
-            "external_signal", "signal", death, weight, f"{name} is sent from outside the program's own instructions", "observation.json"
-        )
+        fact = f"{name} is sent from outside the program's own instructions"
+        yield _finding("external_signal", "signal", death, 3.5, fact, "observation.json")
         return
     yield _finding("external_signal", "signal", death, -3.0, f"{name} is raised by the program's own instructions", "observation.json")
     if name == "SIGILL":
@@ -61,6 +69,22 @@ def _signal(death: Observation, name: str) -> Iterator[Finding]:
                 "stderr.log",
             )
             return
+
+
+KILLED: dict[sigkill.Grade, float] = {
+    "kernel, proven": -6.0,
+    "kernel, by its counter": -4.0,
+    "memory at its limit": -1.0,
+    "our own limit": -4.0,
+    "another process": 3.0,
+    "unknown": 1.0,
+}  # nats for a signal from outside
+
+
+def _kill(death: Observation) -> Iterator[Finding]:
+    if found := sigkill.attribute(death):
+        fact = f"SIGKILL ({found.grade}): {found.text}"
+        yield _finding("external_signal", "signal", death, KILLED[found.grade], fact, "observation.json")
 
 
 def _hang(death: Observation) -> Iterator[Finding]:

@@ -61,6 +61,8 @@ def signature(observation: Observation) -> str | None:
 
 
 def worker_that_began(observation: Observation) -> Death | None:
-    """The process of a pool whose death by a signal the parent only followed."""
+    """The process of a pool whose death by a signal the parent only followed, or any that the kernel ended for memory."""
     first = initiating(observation.deaths)
-    return first if first and first.role in ("worker", "miner", "rank") and first.signal else None
+    if first is None or first.role == "main" or not first.signal:
+        return None
+    return first if first.oom or first.role in ("worker", "miner", "rank") else None

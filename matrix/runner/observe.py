@@ -113,7 +113,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
 def _exit(raw: Raw) -> Exit:
     if raw.child.ended is None:
         return Exit(returncode=None, start_error=raw.child.start_error, ended_by=raw.ended_by)
-    return dataclasses.replace(exit.decode(raw.child.ended.status), ended_by=raw.ended_by)
+    return dataclasses.replace(exit.decode(raw.child.ended.status), ended_by=raw.ended_by, cpu_s=round(raw.child.ended.cpu_s, 6))
 
 
 def _deaths(
