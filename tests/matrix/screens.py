@@ -90,8 +90,13 @@ class Screen:
         return self.reap()
 
     def reap(self) -> int:
-        pid, self.pid = self.pid, 0
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        """Wait for the end without reading; the exit status, negative for a signal."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
+            assert time.monotonic() < deadline, "it does not end when nobody reads what it writes"
+            time.sleep(0.01)
+        self.pid = 0
+        return os.waitstatus_to_exitcode(ended[1])
 
     def close(self) -> None:
         if self.pid:

@@ -307,14 +307,14 @@ def test_a_screen_of_six_lines_shows_the_start_of_the_picture_and_never_scrolls(
     screen.until(lambda: waiting(screen))
     before = screen.rows[0]
     seen = len(screen.written)
-    screen.until(lambda: len(screen.written) > seen + 2000)  # several pictures later
+    screen.until(lambda: len(screen.written) > seen + 1000)  # several pictures later
     assert screen.rows[0] == before and "calibrate known bad" in before
     assert screen.rows[1].startswith("── tiny ") and screen.rows[2].startswith("runs    2 of about 3")
     assert screen.rows[3].startswith("cells ") and screen.rows[4].startswith("learnt ")
     assert screen.rows[5].startswith("0003  runtimes=one")
 
 
-@pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize("how", ["Ctrl-C", pytest.param("SIGTERM", marks=pytest.mark.slow)])
 def test_an_interrupted_run_gives_the_terminal_back_and_says_how_to_go_on(open_screen: Open, how: str) -> None:
     screen = open_screen()
     screen.until(lambda: waiting(screen))
@@ -345,6 +345,7 @@ def interrupt(screen: Screen, how: str) -> None:
         os.kill(screen.pid, signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_a_lost_connection_ends_the_run_tidily(open_screen: Open, folder: Path) -> None:
     screen = open_screen()
     screen.until(lambda: waiting(screen))
@@ -371,6 +372,7 @@ def test_ctrl_z_gives_the_shell_a_tidy_terminal_and_fg_the_picture_back(open_scr
     assert screen.count("── tiny ") == 0 and not screen.cursor_is_hidden
 
 
+@pytest.mark.slow
 def test_a_background_job_writes_plain_lines(open_screen: Open, folder: Path) -> None:
     (folder / "go").touch()
     screen = open_screen(["bash", "--norc", "--noprofile", "-i"], env={"PS1": "shell> "})
@@ -381,6 +383,7 @@ def test_a_background_job_writes_plain_lines(open_screen: Open, folder: Path) ->
     assert screen.count("find       runtimes=one: survived 3 steps") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("env", "absent"), [({"TERM": "dumb"}, b"\x1b"), ({"NO_COLOR": "1"}, b"\x1b[31m")])
 def test_colours_are_left_out_where_they_are_not_wanted(open_screen: Open, folder: Path, env: dict[str, str], absent: bytes) -> None:
     (folder / "go").touch()
