@@ -25,6 +25,7 @@ SMALLEST, SMALLEST_SHARE = MIB, 0.005  # growth below this is the allocator's, w
 EVENT, EVENT_SHARE, EVENT_NOISE = 8 * MIB, 0.25, 8.0  # a spike or a cliff is higher than all of: bytes, share of the level, times the noise
 STEADY = 3  # bins in a row on the line end the warm-up
 STAIRS = 3
+EXIT_S = 0.5
 EVERY_STEP = 3.0  # stairs that are closer are growth with every step
 
 
@@ -82,6 +83,7 @@ def read(path: Path) -> Series | None:
 
 def describe(series: Series, *, first_step_s: float | None, limit_bytes: int | None, died: bool, oom: bool) -> MemoryCurve:
     """Its form.  `died`: it ended by itself and not well; `oom`: at the limit, even if no sample was quick enough to see that."""
+    series = _without_exit(series)
     start_s = first_step_s if first_step_s is not None and first_step_s < series.times[-1] else 0.0
     warmup_s = _warmup(series, start_s)
     coarse, fine = _bins(series, warmup_s, BINS), _bins(series, warmup_s, FINE)
@@ -144,6 +146,16 @@ def _event(level: float, noise: float) -> float:
 
 
 # ------------------------------------------------------------------ reductions
+def _without_exit(series: Series) -> Series:
+    """Without the last moment of a process that gives its memory back while it ends."""
+    last = bisect.bisect_left(series.times, series.times[-1] - EXIT_S)
+    level = median(series.values[max(0, last - 20) : last + 1])
+    end = len(series.times)
+    while end > last + 1 and series.values[end - 1] < 0.8 * level:
+        end -= 1
+    return dataclasses.replace(series, times=series.times[:end], steps=series.steps[:end], values=series.values[:end])
+
+
 def _bins(series: Series, start_s: float, count: int, end_s: float | None = None) -> list[Bin]:
     """Medians of equal stretches of time; stretches without a sample are left out."""
     end_s = series.times[-1] if end_s is None else end_s
@@ -190,13 +202,13 @@ def _per_step(bins: list[Bin]) -> Slope | None:
 
 # ------------------------------------------------------------------ forms
 def _levels_off(bins: list[Bin]) -> bool:
-    """Whether the last third hardly grows while the first one does."""
-    third = len(bins) // 3
-    parts = [line([each.time for each in part], [each.value for each in part]) for part in (bins[:third], bins[-third:])]
+    """Whether the second half hardly grows while the first one does."""
+    half = len(bins) // 2
+    parts = [line([each.time for each in part], [each.value for each in part]) for part in (bins[:half], bins[half:])]
     if parts[0] is None or parts[1] is None:
         return False
     early, late = parts[0][0], parts[1][0]
-    return early.low > 0 and late.value < 0.25 * early.value
+    return early.value > 0 and late.value < 0.3 * early.value and (late.low <= 0 or late.high < early.low)
 
 
 def _stairs(bins: list[Bin], noise: float) -> tuple[list[float], list[float], list[float]]:

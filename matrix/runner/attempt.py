@@ -238,7 +238,7 @@ class Supervisor:
             self._end("interrupt")
         elif self.job.stop_after_step is not None and step is not None and step >= self.job.stop_after_step:
             self._end("length")
-        elif limit and self.group is None and sampler.exceeds(limit):
+        elif limit and self.group is None and sampler.exceeds(now, limit):
             self._end("memory_watchdog")
         elif overdue := self.patience.overdue(now):
             self._end(overdue)

@@ -28,6 +28,7 @@ FAST_S, FAST_FOR_S = 0.01, 10.0  # 100 Hz while a program loads and takes its fi
 SLOW_S = 0.05  # then 20 Hz: a death within a step is still seen, at a third of a percent of a core
 FIRST_SHARES_S = 1.0  # a child that is gone by then is left alone
 SAMPLE_COSTS, LOOK_COSTS, SHARES_COSTS = 66, 200, 100  # the next one no sooner than so many times its CPU: 1.5 %, 0.5 %, 1 % of a core
+CHECK_COSTS = 10  # while RSS is above the limit that the watchdog guards
 LARGEST_SHARES = 32 << 30  # a walk of more would stop this thread, which also drains the child's output, for half a second
 WHY_TOO_LARGE = "a process is larger than 32 GiB, and reading its PSS would take half a second each time"
 UNREAD = -1
@@ -84,6 +85,7 @@ class Sampler:
         self._step = ""
         self._tree: dict[str, int] = {}  # figures of the whole tree as last written
         self._sample, self._look, self._shares = Pace(SAMPLE_COSTS), Pace(LOOK_COSTS), Pace(SHARES_COSTS, FIRST_SHARES_S)
+        self._check = Pace(CHECK_COSTS)
         self._pss: dict[int, int] = {}  # in the order in which they are read next
         self._file = CurveFile(path)
 
@@ -176,16 +178,18 @@ class Sampler:
             if self._usage is not None:
                 rows.append(f"{stamp},,tree,,host,used,{int(os.pread(self._usage, 32, 0))}\n")
             self._file.write(rows)
-            if now_s >= self._shares.next_s:
-                self._read_shares(now_s)
         self._sample.spent(now_s, FAST_S if now_s < FAST_FOR_S else SLOW_S, time.thread_time() - began)
+        if rows and now_s >= self._shares.next_s:
+            self._read_shares(now_s)
 
-    def exceeds(self, limit_bytes: int) -> bool:
+    def exceeds(self, now_s: float, limit_bytes: int) -> bool:
         """Whether the tree holds more than that: by RSS, then, because forked processes share pages, by PSS where it can be read."""
-        if (self.last_total or 0) <= limit_bytes:
+        if (self.last_total or 0) <= limit_bytes or now_s < self._check.next_s:
             return False
-        now = {pid: process_memory.shares(pid) for pid in self._open}
-        return all(now.values()) is False or sum(found[0] for found in now.values() if found) > limit_bytes
+        began = time.thread_time()
+        held = [found[0] if (found := process_memory.shares(pid)) else rss for pid, rss, _ in self._read()]
+        self._check.spent(now_s, 0.0, time.thread_time() - began)
+        return sum(held) > limit_bytes
 
     def _count(self, total: int, step: int | None) -> None:
         self.samples += 1

@@ -1,0 +1,175 @@
+"""What the sampler sees of real processes, what it costs, and how large its file gets."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from matrix.runner import cgroup
+from matrix.runner.curve_file import HEADER, CurveFile
+from matrix.runner.sampler import FAST_S, SAMPLE_COSTS, SLOW_S, Pace, Sampler
+from tests.matrix.conftest import Observe
+
+MIB = 1 << 20
+REMEMBERS = str(Path(__file__).parents[1] / "children" / "remembers.py")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+needs_cgroup = pytest.mark.skipif(bool(cgroup.why_not()), reason=f"no memory cgroup here: {cgroup.why_not()}")
+
+
+# ------------------------------------------------------------------ what is seen
+@needs_cgroup
+@pytest.mark.slow
+def test_forked_workers_share_their_pages_and_pss_says_so(observe: Observe) -> None:
+    """Four processes hold the same 40 MiB: RSS counts them four times, PSS and the group's own count once."""
+    memory = observe([sys.executable, REMEMBERS, "forks", "150"]).memory
+    assert [process.role for process in memory.processes].count("worker") == 3
+    assert [process.role for process in memory.processes].count("main") == 1
+    assert memory.peak_tree_rss_bytes and memory.peak_tree_pss_bytes and memory.peak_group_bytes
+    assert memory.peak_tree_rss_bytes > 2.5 * memory.peak_tree_pss_bytes
+    assert memory.peak_tree_pss_bytes == pytest.approx(memory.peak_group_bytes, rel=0.4)
+
+
+def test_the_peak_of_a_process_is_the_kernels_own(observe: Observe) -> None:
+    """80 MiB for a millisecond, between two samples."""
+    seen = observe("x = bytearray(b'x') * (80 << 20); del x; import time; print('step 1', flush=True); time.sleep(0.7)")
+    (main,) = seen.memory.processes
+    assert main.peak_rss_bytes > 80 * MIB > main.anon_bytes
+
+
+@pytest.mark.slow
+def test_what_a_process_holds_is_told_by_kind(observe: Observe, tmp_path: Path) -> None:
+    mapped = tmp_path / "mapped"
+    mapped.write_bytes(b"x" * (20 * MIB))
+    seen = observe(
+        f"""
+        import mmap, os, threading, time
+        anon = bytearray(b"x") * ({30 * MIB})
+        shared = mmap.mmap(-1, {10 * MIB}); shared.write(b"x" * {10 * MIB})
+        file = mmap.mmap(os.open({str(mapped)!r}, os.O_RDONLY), 0, prot=mmap.PROT_READ); sum(file[::4096])
+        descriptors = [os.open("/dev/null", os.O_RDONLY) for _ in range(50)]
+        for _ in range(3): threading.Thread(target=time.sleep, args=(3,)).start()
+        print("step 1", flush=True)
+        """,
+        rlimits={"RLIMIT_NOFILE": (99, 99)},
+    )
+    (main,) = seen.memory.processes
+    assert (main.role, main.threads, main.descriptor_limit) == ("main", 4, 99)
+    assert 30 * MIB < main.anon_bytes < 50 * MIB
+    assert 10 * MIB <= main.shmem_bytes < 11 * MIB
+    assert 20 * MIB < main.file_bytes < 40 * MIB
+    assert main.descriptors and 53 <= main.descriptors < 70
+    assert main.minor_faults > 7000
+    assert main.uss_bytes and main.pss_bytes and 40 * MIB < main.uss_bytes <= main.pss_bytes
+
+
+def test_free_space_is_the_least_that_was_seen(observe: Observe) -> None:
+    seen = observe(
+        """
+        import os, time
+        path = f"/dev/shm/{os.environ['MATRIX_ATTEMPT']}"
+        with open(path, "wb") as sink: sink.write(b"x" * (30 << 20))
+        time.sleep(0.8)
+        os.unlink(path)
+        time.sleep(0.7)
+        """
+    )
+    space = os.statvfs("/dev/shm")
+    assert seen.memory.shm_free_bytes and seen.memory.shm_free_bytes < space.f_bavail * space.f_frsize - 20 * MIB
+    assert seen.memory.temp_free_bytes and seen.memory.cwd_free_bytes
+
+
+def test_a_rank_is_read_from_the_environment(observe: Observe, tmp_path: Path) -> None:
+    seen = observe(["env", "RANK=3", sys.executable, "-c", "import time; time.sleep(1.2)"])
+    assert [process.rank for process in seen.memory.processes] == [3]
+    assert ",main,3,host,rss," in (tmp_path / "attempts" / seen.attempt / "memory.csv").read_text()
+
+
+def test_the_watchdog_does_not_end_forked_processes_that_share_their_pages(observe: Observe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cgroup, "create", lambda *_: None)
+    seen = observe([sys.executable, REMEMBERS, "forks", "60"], memory=120 * MIB)
+    assert seen.memory.peak_tree_rss_bytes and seen.memory.peak_tree_rss_bytes > 120 * MIB
+    assert (seen.exit.ended_by, seen.exit.returncode) == ("itself", 0)
+
+
+# ------------------------------------------------------------------ what it costs
+def test_what_is_dear_is_done_less_often() -> None:
+    pace = Pace(SAMPLE_COSTS)
+    pace.spent(1.0, FAST_S, 0.0001)
+    assert pace.next_s == pytest.approx(1.01)
+    pace.spent(1.0, FAST_S, 0.01)
+    assert pace.next_s == pytest.approx(1.66)
+
+
+@pytest.fixture
+def sampler(tmp_path: Path) -> Iterator[Sampler]:
+    made = Sampler(tmp_path / "memory.csv")
+    made.look(0.0, {os.getpid()}, os.getpid())
+    yield made
+    made.close()
+
+
+def test_samples_are_dense_in_the_first_seconds_and_thinner_later(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "thread_time", lambda: 0.0)
+    sampler.sample(0.5, None)
+    assert sampler.next_s == pytest.approx(0.5 + FAST_S)
+    sampler.sample(100.0, None)
+    assert sampler.next_s == pytest.approx(100.0 + SLOW_S)
+
+
+def test_the_shares_of_a_process_are_not_read_again_before_a_hundred_times_their_cost(sampler: Sampler, tmp_path: Path) -> None:
+    for at in range(100):
+        sampler.sample(2.0 + at * 0.0001, None)
+    sampler.look(3.0, {os.getpid()}, os.getpid())
+    assert (tmp_path / "memory.csv").read_text().count(",pss,") == 1
+
+
+def test_a_process_that_is_gone_leaves_the_others_alone(sampler: Sampler) -> None:
+    child = os.fork()
+    if child == 0:
+        os.execvp("sleep", ["sleep", "30"])
+    sampler.look(1.0, {os.getpid(), child}, os.getpid())
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    sampler.sample(1.5, 1)
+    sampler.look(2.0, {os.getpid()}, os.getpid())
+    sampler.sample(2.5, 2)
+    assert sampler.samples == 2
+    assert {process.pid for process in sampler.processes(None)} >= {os.getpid()}
+
+
+# ------------------------------------------------------------------ its file
+def rows(time: float, rss: int) -> list[str]:
+    return [f"{time:.3f},,7,main,,host,rss,{rss}\n", f"{time:.3f},,7,main,,host,shared,1\n"]
+
+
+def test_a_day_of_samples_stays_small_keeps_its_end_whole_and_its_peak(tmp_path: Path) -> None:
+    sink = CurveFile(tmp_path / "memory.csv", most_rows=2000)
+    for at in range(100_000):
+        sink.write(rows(at * 0.05, 900 if at == 31_234 else 100 + at % 7))
+        if at % 5000 == 0:
+            sink.write([f"{at * 0.05:.3f},,7,main,,host,threads,{at}\n"])
+    sink.close()
+    lines = (tmp_path / "memory.csv").read_text().splitlines(keepends=True)
+    assert (lines[0], len(lines) <= 2001) == (HEADER, True)
+    times = [float(text.split(",")[0]) for text in lines[1:] if ",rss," in text]
+    assert times == sorted(times)
+    assert times[0] < 60 and times[-1] == pytest.approx(99_999 * 0.05)
+    assert max(b - a for a, b in pairwise(times[-200:])) < 0.06
+    assert max(b - a for a, b in pairwise(times)) < 5000 / 100
+    assert any(text.endswith("rss,900\n") for text in lines)
+    assert sum(",threads," in text for text in lines) >= 15
+
+
+def test_a_sample_is_never_torn_apart(tmp_path: Path) -> None:
+    sink = CurveFile(tmp_path / "memory.csv", most_rows=101)
+    for at in range(500):
+        sink.write(rows(at * 0.05, at))
+    sink.close()
+    found = (tmp_path / "memory.csv").read_text()
+    assert found.count(",rss,") == found.count(",shared,") > 20
