@@ -1,26 +1,44 @@
-"""Was it memory?  The kernel's own counter proves it; a curve far below every limit clears it."""
+"""Was it memory, and why?  The kernel's own counter proves that; the form of the curve and what it scales with tell why.
+
+A curve far below every limit clears all of it.  Weights are log likelihood ratios in nats.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from matrix.diagnosis.case import Case
-from matrix.records import Finding, Memory, Observation
+from matrix.records import Cell, Finding, Memory, MemoryCurve, Observation, ProcessMemory, Slope, Value
 
-CAUSES = ("memory_working_set", "memory_retention", "memory_worker_multiplication", "memory_allocator_retention")
+WORKING_SET, RETENTION, WORKERS, ALLOCATOR = CAUSES = (
+    "memory_working_set",
+    "memory_retention",
+    "memory_worker_multiplication",
+    "memory_allocator_retention",
+)
+GROWING = ("linear", "staircase")
 GIB = 1 << 30
 FAR_BELOW = 0.7  # of the limit: a peak below this was not stopped by it
 GREW_BY = 0.5  # of the final size, since the first step: retention rather than one large working set
+MOST, FEW = 0.5, 0.15  # of the tree's memory in its workers
+DIFFERS = 1.2  # ratio of two peaks that is no accident
+HALF = 0.5  # of the growth that is left under another allocator
+ALLOCATORS = ("MALLOC_", "PYTHONMALLOC", "LD_PRELOAD", "NUMPY_MADVISE_HUGEPAGE", "THP_MEM_ALLOC_ENABLE", "GLIBC_TUNABLES")
 
 
 def findings(case: Case) -> Iterator[Finding]:
+    killed = [death for death in case.deaths if case.outcomes[death.attempt].signature == "SIGKILL:memory"]
+    for death in killed:
+        yield from _killed(death)
+        yield from _form(death)
+        yield from _workers(death)
+    if killed:
+        yield from _allocator(case, killed)
+        yield from _scaling(case, killed)
     for death in case.deaths:
-        memory = death.memory
-        if case.outcomes[death.attempt].signature == "SIGKILL:memory":
-            yield from _killed(death)
-        elif memory.oom_kills == 0 and (share := _share(memory)) is not None and share < FAR_BELOW:
+        if death not in killed and (fact := _far_below(death)):
             for cause in CAUSES:
-                yield Finding(cause=cause, rule="far below", weight=-5.0, fact=_far_below(memory), attempt=death.attempt, file="memory.csv")
+                yield _finding(cause, "far below", death, -5.0, fact, "memory.csv")
 
 
 def _killed(death: Observation) -> Iterator[Finding]:
@@ -28,38 +46,210 @@ def _killed(death: Observation) -> Iterator[Finding]:
     proof = f"the kernel's OOM counter of the attempt's own group rose to {memory.oom_kills}, limit {_size(memory.limit_bytes)}"
     if not memory.oom_kills:
         proof = f"the process tree passed the limit of {_size(memory.limit_bytes)} and was ended by this tool"
-    grew = _growth(death)
-    likely = "memory_retention" if grew else "memory_working_set"
-    yield Finding(cause=likely, rule="killed", weight=5.0, fact=proof, attempt=death.attempt, file="observation.json")
-    for cause in set(CAUSES) - {likely}:
-        yield Finding(cause=cause, rule="killed", weight=3.0, fact=proof, attempt=death.attempt, file="observation.json")
-    if grew:
-        yield Finding(cause=likely, rule="grew", weight=1.0, fact=grew, attempt=death.attempt, file="memory.csv")
+    for cause in CAUSES:
+        yield _finding(cause, "killed", death, 4.0, proof, "observation.json")
 
 
-def _growth(death: Observation) -> str | None:
+# ------------------------------------------------------------------ the form of the curve
+def _form(death: Observation) -> Iterator[Finding]:
+    """Growth with the steps is retention; a level, or one large step, is a working set."""
+    curve = death.curve
+    if curve is None or curve.shape == "unknown":
+        yield from _by_ends(death)
+        return
+    if curve.shape in GROWING:
+        fact = _growth(curve)
+        per_step = curve.per_step is not None and curve.per_step.low > 0
+        yield _finding(RETENTION, "form", death, 2.0 if per_step else 1.0, fact, "memory.csv")
+        yield _finding(WORKING_SET, "form", death, -2.0 if per_step else -1.0, fact, "memory.csv")
+        if met := _forecast_met(death, curve):
+            yield _finding(RETENTION, "forecast", death, 1.0, met, "memory.csv")
+        return
+    fact = _level(death, curve)
+    yield _finding(WORKING_SET, "form", death, 1.5, fact, "memory.csv")
+    yield _finding(RETENTION, "form", death, -2.0, fact, "memory.csv")
+    yield _finding(ALLOCATOR, "form", death, -1.0, fact, "memory.csv")
+
+
+def _by_ends(death: Observation) -> Iterator[Finding]:
+    """Without a curve that is long enough: the first step against the end."""
+    steps, memory = death.progress.last_step, death.memory
+    if _grew(death):
+        first, last = _size(memory.first_tree_rss_bytes), _size(memory.last_tree_rss_bytes)
+        fact = f"memory grew from {first} at the first step to {last} at step {steps}"
+        yield _finding(RETENTION, "form", death, 1.5, fact, "memory.csv")
+        return
+    fact = "it was killed before it had taken its first steps" if not steps or steps < 5 else "memory did not grow with the steps"
+    yield _finding(WORKING_SET, "form", death, 1.0, fact, "memory.csv")
+    yield _finding(RETENTION, "form", death, -1.0, fact, "memory.csv")
+
+
+def _grew(death: Observation) -> bool:
+    if death.curve and death.curve.shape != "unknown":
+        return death.curve.shape in GROWING
     first, last, steps = death.memory.first_tree_rss_bytes, death.memory.last_tree_rss_bytes, death.progress.last_step
-    if not first or not last or not steps or steps < 5 or (last - first) < GREW_BY * last:
+    return bool(first and last and steps and steps >= 5 and last - first >= GREW_BY * last)
+
+
+def _growth(curve: MemoryCurve) -> str:
+    if curve.shape == "staircase":
+        every = f"{curve.stair_steps:.0f} steps" if curve.stair_steps else f"{curve.stair_s:.1f} s"
+        return f"memory rose by {_size(curve.stair_bytes)} about every {every}"
+    if curve.per_step:
+        return f"memory grew by {_slope(curve.per_step)} per step after the first {curve.warmup_s:.1f} s"
+    return f"memory grew by {_slope(curve.per_s)} per second after the first {curve.warmup_s:.1f} s"
+
+
+def _level(death: Observation, curve: MemoryCurve) -> str:
+    limit = f", limit {_size(curve.limit_bytes)}" if curve.limit_bytes else ""
+    if curve.shape == "cliff":
+        return f"memory stayed near {_size(curve.start_bytes)} and rose by {_size(curve.rise_at_end_bytes)} in the last moment{limit}"
+    return f"memory did not grow with the steps ({curve.shape} at {_size(curve.start_bytes)}, peak {_size(curve.peak_bytes)}{limit})"
+
+
+def _forecast_met(death: Observation, curve: MemoryCurve) -> str | None:
+    """Whether the first half of the curve told when it would die."""
+    forecast = curve.forecast
+    if forecast is None or forecast.limit_s is None or forecast.low_s is None:
         return None
-    return f"memory grew from {_size(first)} at the first step to {_size(last)} at step {steps}"
+    slack = 0.1 * (forecast.limit_s - forecast.made_s)  # the limit counts a little more than the curve does
+    if not forecast.low_s - slack <= death.wall_s <= (forecast.high_s or forecast.limit_s) + slack:
+        return None
+    return f"its first half said that the limit would be met after {forecast.limit_s:.1f} s; it died after {death.wall_s:.1f} s"
 
 
-def _share(memory: Memory) -> float | None:
-    """Peak as a share of the limit, or of what the machine had; None when neither is known."""
+# ------------------------------------------------------------------ who held it
+def _workers(death: Observation) -> Iterator[Finding]:
+    processes = death.memory.processes
+    if not processes:
+        return
+    workers = [process for process in processes if process.role == "worker"]
+    if not workers:
+        yield _finding(WORKERS, "workers", death, -4.0, "there was no worker process", "memory.csv")
+        return
+    held, whole = sum(map(_own, workers)), sum(map(_own, processes))
+    fact = f"{len(workers)} worker process{'es' if len(workers) > 1 else ''} held {_size(held)} of {_size(whole)}"
+    weight = 2.5 if held > MOST * whole and len(workers) > 1 else -2.0 if held < FEW * whole else 0.0
+    if weight:
+        yield _finding(WORKERS, "workers", death, weight, fact, "memory.csv")
+
+
+def _own(process: ProcessMemory) -> int:
+    """What would be free without it: pages of its own, else anonymous ones."""
+    return process.anon_bytes + process.shmem_bytes if process.uss_bytes is None else max(process.uss_bytes, 0)
+
+
+def _worker_count(observation: Observation) -> int:
+    """Most workers at one time."""
+    workers = [process for process in observation.memory.processes if process.role == "worker"]
+    return max((sum(each.first_s <= other.last_s and other.first_s <= each.last_s for other in workers) for each in workers), default=0)
+
+
+# ------------------------------------------------------------------ across attempts
+def _scaling(case: Case, killed: list[Observation]) -> Iterator[Finding]:
+    """What the peak follows: the number of workers, or what one step holds."""
+    grew = any(_grew(death) for death in killed)
+    for axis in case.result.culprit:
+        others = [o for o in case.survivors if _differs_only_in(o.trial.cell, killed[0].trial.cell, axis)]
+        same = [death for death in killed if death.trial.cell == killed[0].trial.cell]
+        high, lows = max(map(_peak, same)), [(o, _peak(o)) for o in others if _peak(o)]
+        lower = [(o, peak) for o, peak in lows if high > DIFFERS * peak]
+        if not lower:
+            continue
+        survivor, peak = min(lower, key=lambda pair: pair[1])
+        fact = f"memory peaked at {_size(peak)} with {_name(survivor, axis)} and at {_size(high)} or more with {_name(same[0], axis)}"
+        before, after = _worker_count(survivor), _worker_count(same[0])
+        if after > before:
+            fact += f"; there were {before} and {after} worker processes"
+            yield _finding(WORKERS, "scaling", same[0], 2.0, fact, "memory.csv")
+        elif not grew:
+            yield _finding(WORKING_SET, "scaling", same[0], 1.5, fact, "memory.csv")
+
+
+def _allocator(case: Case, killed: list[Observation]) -> Iterator[Finding]:
+    """Only a run that differs by nothing but its allocator can tell memory that is kept by the allocator from memory that is in use."""
+    dying = killed[0]
+    for other in case.observations:
+        setting = _allocator_setting(case, other, dying)
+        before, after = _rate(dying), _rate(other)
+        if not setting or before is None or after is None or other is dying:
+            continue
+        fact = f"with {setting} memory grew by {_size(int(after))} per step instead of {_size(int(before))}"
+        yield _finding(ALLOCATOR, "another allocator", other, 4.0 if after < HALF * before else -3.0, fact, "memory.csv")
+        return
+    fact = "no run with another allocator setting used less memory"
+    yield _finding(ALLOCATOR, "another allocator", dying, -1.5, fact, "observation.json")
+
+
+def _allocator_setting(case: Case, other: Observation, dying: Observation) -> str | None:
+    """NAME=value when that is all that differs; None: something else differs, or nothing."""
+    ours, theirs = case.environments.get(other.attempt, {}), case.environments.get(dying.attempt, {})
+    changed = {name: ours.get(name, "") for name in set(ours) | set(theirs) if ours.get(name) != theirs.get(name)}
+    axes = [axis for axis, value in other.trial.cell.items() if dying.trial.cell.get(axis) != value]
+    if not changed or len(axes) > 1 or not all(name.startswith(ALLOCATORS) for name in changed):
+        return None
+    return ", ".join(f"{name}={value}" for name, value in sorted(changed.items()))
+
+
+def _rate(observation: Observation) -> float | None:
+    """Bytes per step; 0 for a curve that does not grow."""
+    curve = observation.curve
+    return max(0.0, curve.per_step.value) if curve and curve.per_step else None
+
+
+def _differs_only_in(cell: Cell, other: Cell, axis: str) -> bool:
+    return cell.get(axis) != other.get(axis) and all(cell.get(name) == other.get(name) for name in {*cell, *other} - {axis})
+
+
+def _name(observation: Observation, axis: str) -> str:
+    value: Value = observation.trial.cell[axis]
+    return f"{axis}={value}"
+
+
+def _peak(observation: Observation) -> int:
+    """What the limit counts, as far as it is known, without file cache."""
+    curve, memory = observation.curve, observation.memory
+    if memory.oom_kills and memory.limit_bytes:
+        return memory.limit_bytes
+    if curve and curve.series == "group":
+        return curve.peak_bytes
+    return memory.peak_tree_pss_bytes or memory.peak_tree_rss_bytes or 0
+
+
+# ------------------------------------------------------------------ when it was not memory
+def _far_below(death: Observation) -> str | None:
+    memory, curve = death.memory, death.curve
+    room = _room(memory)
+    if memory.oom_kills != 0 or not room:
+        return None
+    free = f"the {_size(memory.system_available_bytes)} that were free"
+    free = f"the limit of {_size(memory.limit_bytes)}" if memory.limit_bytes else free
     peak = memory.peak_group_bytes or memory.peak_tree_rss_bytes
-    room = memory.limit_bytes or (memory.system_available_bytes and memory.system_available_bytes + (memory.last_tree_rss_bytes or 0))
-    return peak / room if peak and room else None
+    if peak and peak < FAR_BELOW * room:
+        return f"memory peaked at {_size(memory.peak_tree_rss_bytes or peak)}, far below {free}, and the kernel counted no OOM kill"
+    if curve and curve.series == "group" and curve.peak_bytes < FAR_BELOW * room:
+        return f"memory without file cache peaked at {_size(curve.peak_bytes)}, far below {free}, and the kernel counted no OOM kill"
+    return None
 
 
-def _far_below(memory: Memory) -> str:
-    peak = memory.peak_tree_rss_bytes or memory.peak_group_bytes
-    room = (
-        f"the limit of {_size(memory.limit_bytes)}" if memory.limit_bytes else f"the {_size(memory.system_available_bytes)} that were free"
-    )
-    return f"memory peaked at {_size(peak)}, far below {room}, and the kernel counted no OOM kill"
+def _room(memory: Memory) -> int | None:
+    """The limit, or what the machine had."""
+    return memory.limit_bytes or (memory.system_available_bytes and memory.system_available_bytes + (memory.last_tree_rss_bytes or 0))
+
+
+def _slope(slope: Slope | None) -> str:
+    if slope is None:
+        return "an unknown amount"
+    return f"{_size(int(slope.value))} (95 % interval {_size(int(slope.low))} to {_size(int(slope.high))})"
 
 
 def _size(count: int | None) -> str:
     if count is None:
         return "unknown size"
-    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count / (1 << 20):.0f} MiB"
+    if abs(count) >= GIB:
+        return f"{count / GIB:.1f} GiB"
+    return f"{count / (1 << 20):.0f} MiB" if abs(count) >= 10 << 20 else f"{count / 1024:.0f} KiB"
+
+
+def _finding(cause: str, rule: str, observation: Observation, weight: float, fact: str, file: str) -> Finding:
+    return Finding(cause=cause, rule=rule, weight=weight, fact=fact, attempt=observation.attempt, file=file)

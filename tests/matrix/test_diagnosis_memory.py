@@ -1,0 +1,136 @@
+"""Why memory ran out: made observations for each rule, then the deaths of real programs through the whole tool."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from matrix.diagnosis import judge, memory
+from matrix.diagnosis.case import Case
+from matrix.records import Exit, Forecast, Memory, MemoryCurve, Observation, ProcessMemory, Progress, Slope, Trial, Verdict
+from matrix.search import Search
+from tests.matrix.test_diagnosis import GIB, SPEC, verdict
+
+MIB = 1 << 20
+LIMIT = Memory(isolation="cgroup-v1", limit_bytes=GIB, peak_group_bytes=GIB, peak_tree_rss_bytes=GIB, oom_kills=1)
+MAIN = ProcessMemory(pid=7, role="main", last_s=3.0, peak_rss_bytes=100 * MIB, anon_bytes=100 * MIB, uss_bytes=100 * MIB)
+FLAT = MemoryCurve(
+    shape="flat",
+    series="group",
+    samples=300,
+    warmup_s=0.5,
+    start_bytes=900 * MIB,
+    end_bytes=900 * MIB,
+    peak_bytes=1000 * MIB,
+    noise_bytes=MIB,
+)
+GROWING = dataclasses.replace(
+    FLAT, shape="linear", start_bytes=200 * MIB, per_step=Slope(value=5 * MIB, low=4 * MIB, high=6 * MIB)
+)
+
+
+def killed(curve: MemoryCurve | None = None, *processes: ProcessMemory, **facts: Any) -> dict[str, Any]:
+    held = dataclasses.replace(LIMIT, processes=[MAIN, *processes])
+    return {"exit": Exit(returncode=-9, signal="SIGKILL"), "memory": held, "curve": curve, "progress": Progress(last_step=40), **facts}
+
+
+def lived(peak: int, *processes: ProcessMemory, curve: MemoryCurve | None = None) -> dict[str, Any]:
+    held = dataclasses.replace(LIMIT, oom_kills=0, peak_tree_pss_bytes=peak, processes=[MAIN, *processes])
+    return {"exit": Exit(returncode=0), "memory": held, "progress": Progress(last_step=40), "curve": curve}
+
+
+def workers(count: int, each: int) -> list[ProcessMemory]:
+    one = ProcessMemory(pid=8, role="worker", last_s=3.0, peak_rss_bytes=each, anon_bytes=each, uss_bytes=each)
+    return [dataclasses.replace(one, pid=8 + at) for at in range(count)]
+
+
+def first(answers: dict[tuple[str, int], dict[str, Any]]) -> tuple[str, str]:
+    found = verdict(answers)
+    return found.ranking[0].cause, found.ranking[0].grade
+
+
+def facts(found: Verdict, cause: str) -> list[str]:
+    entry = next(entry for entry in found.ranking if entry.cause == cause)
+    return [fact.fact for fact in [*entry.supports, *entry.contradicts]]
+
+
+def test_a_level_that_meets_the_limit_and_follows_an_axis_is_a_working_set() -> None:
+    small = lived(300 * MIB)
+    assert first({("u", 1): killed(FLAT), ("v", 1): small, ("v", 2): small}) == ("memory_working_set", "confirmed")
+
+
+def test_growth_with_every_step_is_retention_and_the_forecast_speaks_for_it() -> None:
+    forecast = Forecast(made_s=1.5, limit_s=3.1, low_s=2.9, high_s=3.3, limit_step=41)
+    small = lived(300 * MIB)
+    found = verdict({("u", 1): killed(dataclasses.replace(GROWING, forecast=forecast)), ("v", 1): small, ("v", 2): small})
+    assert (found.ranking[0].cause, found.ranking[0].grade) == ("memory_retention", "confirmed")
+    assert "memory grew by 5120 KiB (95 % interval 4096 KiB to 6144 KiB) per step after the first 0.5 s" in facts(found, "memory_retention")
+    assert any("would be met after 3.1 s" in fact for fact in facts(found, "memory_retention"))
+
+
+def test_a_forecast_that_was_wrong_is_no_evidence() -> None:
+    forecast = Forecast(made_s=1.5, limit_s=30.0, low_s=25.0, high_s=40.0)
+    found = verdict({("u", 1): killed(dataclasses.replace(GROWING, forecast=forecast)), ("v", 1): lived(300 * MIB)})
+    assert not any("would be met" in fact for fact in facts(found, "memory_retention"))
+
+
+def test_workers_that_hold_most_and_were_fewer_in_the_survivor_are_multiplication() -> None:
+    many, few = workers(8, 110 * MIB), workers(2, 110 * MIB)
+    survivor = lived(320 * MIB, *few)
+    found = verdict({("u", 1): killed(FLAT, *many), ("v", 1): survivor, ("v", 2): survivor})
+    assert (found.ranking[0].cause, found.ranking[0].grade) == ("memory_worker_multiplication", "confirmed")
+    assert "8 worker processes held 880 MiB of 980 MiB" in facts(found, "memory_worker_multiplication")
+    assert any("there were 2 and 8 worker processes" in fact for fact in facts(found, "memory_worker_multiplication"))
+
+
+def test_workers_that_share_their_parents_pages_hold_nothing_of_their_own() -> None:
+    shared = [dataclasses.replace(worker, uss_bytes=MIB, pss_bytes=30 * MIB) for worker in workers(8, 900 * MIB)]
+    small = lived(300 * MIB)
+    assert first({("u", 1): killed(FLAT, *shared), ("v", 1): small, ("v", 2): small})[0] == "memory_working_set"
+
+
+def test_without_a_worker_process_nothing_is_multiplied() -> None:
+    found = verdict({("u", 1): killed(FLAT), ("v", 1): lived(300 * MIB), ("v", 2): lived(300 * MIB)})
+    assert all(entry.probability < 0.02 for entry in found.ranking if entry.cause == "memory_worker_multiplication")
+
+
+def test_the_allocator_is_only_accused_by_a_run_that_differs_in_nothing_else() -> None:
+    found = verdict({("u", 1): killed(GROWING), ("v", 1): lived(300 * MIB), ("v", 2): lived(300 * MIB)})
+    assert facts(found, "memory_allocator_retention") != []
+    assert next(entry for entry in found.ranking if entry.cause == "memory_allocator_retention").probability < 0.05
+
+
+@pytest.mark.parametrize(("kib", "weight"), [(100, 4.0), (5000, -3.0)])
+def test_a_run_that_differs_in_its_allocator_alone_accuses_or_clears_it(kib: int, weight: float) -> None:
+    curve = dataclasses.replace(GROWING, per_step=Slope(value=kib * 1024, low=0, high=6 * MIB))
+    trial = Trial(id=1, cell={"a1": "u", "a2": 1})
+    base: dict[str, Any] = {"key": "k", "trial": trial, "wall_s": 3.0, "started_unix_s": 0.0}
+    death, other = Observation(attempt="1", **base, **killed(GROWING)), Observation(attempt="2", **base, **lived(300 * MIB, curve=curve))
+    case = Case(
+        known_bad=trial.cell,
+        observations=[death, other],
+        outcomes={each.attempt: judge.outcome(each) for each in (death, other)},
+        environments={"1": {}, "2": {"MALLOC_ARENA_MAX": "1"}},
+        result=Search(SPEC).result(),
+        signature="SIGKILL:memory",
+    )
+    found = [finding for finding in memory.findings(case) if finding.rule == "another allocator"]
+    assert [(finding.cause, finding.weight, finding.attempt) for finding in found] == [("memory_allocator_retention", weight, "2")]
+
+
+@pytest.mark.parametrize("curve", [None, dataclasses.replace(FLAT, shape="unknown")], ids=["no curve", "too short a curve"])
+def test_a_death_before_the_first_steps_is_a_working_set_with_less_certainty(curve: MemoryCurve | None) -> None:
+    early = killed(curve, progress=Progress(last_step=None))
+    found = verdict({("u", 1): early, ("v", 1): lived(300 * MIB), ("v", 2): lived(300 * MIB)})
+    assert found.ranking[0].cause == "memory_working_set"
+
+
+def test_a_peak_of_file_cache_does_not_accuse_memory() -> None:
+    """Reading a large file fills the group to its limit; the kernel gives that up before it kills."""
+    cached = dataclasses.replace(LIMIT, oom_kills=0)
+    abort = {"exit": Exit(returncode=-6, signal="SIGABRT"), "memory": cached, "curve": dataclasses.replace(FLAT, peak_bytes=100 * MIB)}
+    found = verdict({("u", 1): abort, ("v", 1): lived(100 * MIB), ("v", 2): lived(100 * MIB)})
+    ruled_out = {entry.cause: entry.why for entry in found.ruled_out}
+    assert "without file cache peaked at 100 MiB" in ruled_out["memory_retention"]
