@@ -78,5 +78,5 @@ def test_what_is_no_axis_or_no_value_is_refused(axes: dict[str, Any], message: s
 def test_search_options_are_replaced_and_checked() -> None:
     spec = Spec.model_validate(SPEC)
     assert override(spec, search={"strategy": "full", "max_runs": 5}, axes={}).search.max_runs == 5
-    with pytest.raises(SpecError, match=r"search\.max_runs: must be at least 1, not 0"):
+    with pytest.raises(SpecError, match=r"--max-runs: must be at least 1, not 0"):
         override(spec, search={"max_runs": 0}, axes={})
