@@ -81,6 +81,7 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
     records.write(job.folder / "attempt.json", job.attempt)
     token = f"mx-{os.getpid()}-{secrets.token_hex(4)}"
     temp = SHORT_TEMP / token
+    guardian.hold(token, str(temp), [str(home / token) for home in cgroup.homes()])
     temp.mkdir(mode=0o700)
     group = cgroup.create(token, job.attempt.memory_limit_bytes, job.pids)
     supervisor = Supervisor(job, token, temp, group)

@@ -7,7 +7,8 @@ Why a parent of its own: PDEATHSIG fires when the *thread* that started the chil
 grandchildren, and nothing empties a cgroup whose owner died.  The guardian is a child subreaper, so daemonised
 grandchildren become its children; when the tool's end of the socket closes, for whatever reason, it ends everything.
 
-Protocol: the tool sends `length (4 bytes, big endian) + JSON`, with the descriptors (stdout, stderr, status) attached.
+Protocol: the tool sends `length (4 bytes, big endian) + JSON`: {"hold": what is going to be made for an attempt}, then its
+request with the descriptors (stdout, stderr, status) attached, at its end {"release": token}.
 The guardian answers on the status descriptor with JSON lines: {"pid": n, "limits": ...}, then {"status": wait status, ...};
 or {"error": text} when the program could not be started.  End-of-file without a status means: the guardian died.
 """
@@ -64,6 +65,9 @@ def serve(control: socket.socket, running: dict[int, tuple[int, Request]], held:
     if message is None:
         return False
     request, descriptors = message
+    if "hold" in request:
+        held[request["hold"]["token"]] = request["hold"]
+        return True
     if "release" in request:
         held.pop(request["release"], None)
         return True
@@ -84,6 +88,8 @@ def receive(control: socket.socket) -> tuple[Request, list[int]] | None:
         first, descriptors, _, _ = socket.recv_fds(control, 4, 8)
     except ConnectionError:
         return None
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)  # received ones are: a child that held its status would hide the guardian's death
     while first and len(first) < 4:
         first += control.recv(4 - len(first))
     if not first:

@@ -96,6 +96,10 @@ class Guardian:
             argv = [sys.executable, "-I", "-S", str(SCRIPT), str(theirs.fileno())]
             self.process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True)
 
+    def hold(self, token: str, temp: str, cgroups: Sequence[str]) -> None:
+        """What is going to be made for an attempt; said before it is made, so that nothing is left whenever the tool is killed."""
+        self._send({"hold": {"token": token, "temp": temp, "cgroups": list(cgroups)}}, [])
+
     def start(self, launch: Launch, stdout: int, stderr: int) -> Child:
         """Start one child; its program writes to the given descriptors, which stay open here.  Raises RunnerError."""
         read, write = os.pipe()
