@@ -188,6 +188,7 @@ class ProcessSeen:
     cpu_delta_s: float = 0.0  # used in the last window of window_s seconds
     window_s: float = 0.0
     stack: list[str] = dataclasses.field(default_factory=list)  # innermost first; [] when none could be had
+    gil_holder: str | None = None  # thread that holds the interpreter lock while it runs no Python code; None: none, or unknown
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

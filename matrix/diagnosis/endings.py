@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from matrix.diagnosis import sigkill
 from matrix.diagnosis.case import Case
+from matrix.diagnosis.hangs import classes
 from matrix.diagnosis.judge import worker_that_began
 from matrix.records import Finding, Observation
 
@@ -88,11 +89,13 @@ def _kill(death: Observation) -> Iterator[Finding]:
 
 
 def _hang(death: Observation) -> Iterator[Finding]:
+    found = classes(death)
     where = "; ".join(
-        f"{p.role} {p.pid} {p.state} {p.wchan}".strip() + f" {p.cpu_delta_s:.1f} s CPU in {p.window_s:.0f} s" for p in death.processes
+        f"{p.role} {p.pid}: {found[p.pid]} ({' '.join(filter(None, [p.state, p.wchan]))}, {p.cpu_delta_s:.1f} s CPU in {p.window_s:.0f} s)"
+        for p in death.processes
     )
     yield _finding("python_exception", "traceback", death, -5.0, "it hung; it did not raise", "observation.json")
-    busy = any(p.cpu_delta_s > 0.5 * p.window_s for p in death.processes if p.window_s)
+    busy = "spin" in found.values()
     if death.processes:
         cause = "cpu_bound_stall" if busy else "deadlock"
         yield _finding(cause, "states", death, 1.5, f"it {'spins' if busy else 'sleeps'}: {where}", "observation.json")

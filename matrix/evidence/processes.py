@@ -66,7 +66,8 @@ def autopsy(pids: set[int], window_s: float) -> list[ProcessSeen]:
             cpu_s=round(after[pid].cpu_s, 3),
             cpu_delta_s=round(max(0.0, after[pid].cpu_s - before[pid].cpu_s), 3),
             window_s=window_s,
-            stack=stacks.get(pid, []),
+            stack=stacks.get(pid, ([], None))[0],
+            gil_holder=stacks.get(pid, ([], None))[1],
         )
         for pid in order
     ]
@@ -129,24 +130,38 @@ def _role(pid: int, looks: dict[int, Look]) -> str:
 
 
 # ------------------------------------------------------------------ stacks
-def _stack(pid: int) -> list[str]:
-    return _py_spy(pid, "--native") or _py_spy(pid) or _dump_by_signal(pid)
+def _stack(pid: int) -> tuple[list[str], str | None]:
+    """Frames, and the thread that holds the interpreter lock where that keeps others from running."""
+    threads = _py_spy(pid, "--native") or _py_spy(pid)
+    if not threads:
+        return _dump_by_signal(pid), None
+    stacks = [(thread["thread_name"] or "?", [_frame(frame) for frame in thread["frames"]]) for thread in threads]
+    return _joined(stacks), _gil_holder(threads)
 
 
-def _py_spy(pid: int, *options: str) -> list[str]:
-    """[] when py-spy is absent, may not read the process, or does not understand it."""
+def _gil_holder(threads: list[dict[str, Any]]) -> str | None:
+    """A thread that holds the lock in native code: a healthy one gives it back before it waits."""
+    for thread in threads:
+        if thread.get("owns_gil") and len(threads) > 1 and thread["frames"] and not thread["frames"][0]["line"]:
+            return str(thread["thread_name"] or thread["os_thread_id"])
+    return None
+
+
+def _py_spy(pid: int, *options: str) -> list[dict[str, Any]]:
+    """Threads, the main one first; [] when py-spy is absent, may not read the process, or does not understand it."""
     beside = Path(sys.executable).with_name("py-spy")
     program = str(beside) if beside.exists() else shutil.which("py-spy")
     if program is None:
         return []
     argv = [program, "dump", "--json", *options, "--pid", str(pid)]
     try:
+        threads: list[dict[str, Any]]
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=PY_SPY_S, check=True)
         threads = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
         return []
     threads.sort(key=lambda thread: thread["os_thread_id"] != pid)
-    return _joined([(thread["thread_name"] or "?", [_frame(frame) for frame in thread["frames"]]) for thread in threads])
+    return threads
 
 
 def _frame(frame: dict[str, Any]) -> str:

@@ -1,0 +1,51 @@
+"""What a process that hangs waits for, in one word, from the facts of its autopsy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import takewhile
+from typing import Literal
+
+from matrix.records import Observation, ProcessSeen
+
+HangClass = Literal[
+    "spin",
+    "lock that no thread holds after fork",
+    "interpreter lock",
+    "lock",
+    "pipe or queue",
+    "child",
+    "sleep",
+    "disk",
+    "stopped",
+    "unknown",
+]
+BUSY_SHARE = 0.2  # of one CPU in the window: a spinning process has to share its CPU with others
+QUEUES = ("queue.py:", "multiprocessing/queues.py:", "multiprocessing/connection.py:", "selectors.py:")
+PIPES = ("pipe_", "unix_stream_", "sk_wait", "tcp_", "inet_", "poll", "ep_", "do_select", "wait_woken")  # kernel functions
+DISKS = ("io_schedule", "folio_wait", "wait_on_page", "blk_", "ext4_", "xfs_", "nfs_", "rpc_wait", "fuse_", "request_wait_answer", "jbd2_")
+GIL = ("take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread")
+
+
+def hang_class(process: ProcessSeen, threaded_forkers: Collection[int]) -> HangClass:
+    """`threaded_forkers`: processes that forked while other threads were alive in them."""
+    if process.state in ("T", "t"):
+        return "stopped"
+    if process.state == "D" or process.wchan.startswith(DISKS):
+        return "disk"
+    if process.state == "R" or (process.window_s and process.cpu_delta_s > BUSY_SHARE * process.window_s):
+        return "spin"
+    frames = list(takewhile(lambda frame: not frame.startswith("-- thread"), process.stack))
+    if process.gil_holder or any(name in frame for frame in frames[:4] for name in GIL):
+        return "interpreter lock"
+    if any(word in frame for frame in frames for word in QUEUES) or any(word in process.wchan for word in PIPES):
+        return "pipe or queue"
+    if "futex" in process.wchan or any("acquire_lock" in frame for frame in frames[:4]):
+        return "lock that no thread holds after fork" if process.threads == 1 and process.ppid in threaded_forkers else "lock"
+    return "child" if process.wchan in ("do_wait", "kernel_wait4") else "sleep" if "nanosleep" in process.wchan else "unknown"
+
+
+def classes(observation: Observation) -> dict[int, HangClass]:
+    """By pid, for every process that was alive when the attempt was ended."""
+    forkers = {fork.pid for fork in observation.forks if fork.threads_alive > 1}
+    return {process.pid: hang_class(process, forkers) for process in observation.processes}
