@@ -252,6 +252,20 @@ class PythonError:
     frames: list[str] = dataclasses.field(default_factory=list)  # "file.py:12 in f", innermost last
 
 
+Trust = Literal["interpreter", "symbol", "library", "none"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Frame:
+    """One frame of the thread that crashed, read from a core."""
+
+    function: str  # "": no symbol was found
+    kind: Literal["python", "native"]
+    trust: Trust  # read from the interpreter; unwound and named; only the library is known; nothing but an address
+    library: str = ""  # file name of a native frame's library
+    place: str = ""  # "file.py:12"; "": unknown
+
+
 DeathPart = Literal["initiating", "cascade", "teardown", "unknown"]
 
 
@@ -307,6 +321,7 @@ class Observation:
     exit_calls: list[ExitCall] = dataclasses.field(default_factory=list)
     python_error: PythonError | None = None  # None: no traceback was printed
     crash_stack: list[str] = dataclasses.field(default_factory=list)  # faulthandler's, innermost first
+    native_stack: list[Frame] = dataclasses.field(default_factory=list)  # of the thread that crashed, innermost first; []: no core was read
     kernel_lines: list[str] = dataclasses.field(default_factory=list)  # kernel log lines that name our pids
     output_tail: list[str] = dataclasses.field(default_factory=list)  # last lines of stdout and stderr
     dropped_output_bytes: int = 0

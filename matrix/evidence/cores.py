@@ -1,8 +1,8 @@
-"""A small core file for the moment of death: which libraries were mapped, read from its notes, then removed.
+"""A core file for the moment of death: which libraries were mapped, and where it was; read, then removed.
 
 The kernel writes a core's notes first, so a core cut off after a few MiB still lists every mapped file.  Nothing
-else sees a library that was loaded a millisecond before the abort.  The pattern is the machine's: it is read, never
-changed, and a file of the user's is never overwritten.
+else sees a library that was loaded a millisecond before the abort.  Stacks need the whole core, which is taken of few
+deaths only.  The pattern is the machine's: it is read, never changed, and a file of the user's is never overwritten.
 """
 
 from __future__ import annotations
@@ -20,17 +20,38 @@ PATTERN = Path("/proc/sys/kernel/core_pattern")
 USES_PID = Path("/proc/sys/kernel/core_uses_pid")
 
 
+SIGNALS = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGQUIT", "SIGSYS", "SIGTRAP", "SIGXCPU", "SIGXFSZ")  # those that leave one
+NOTES_BYTES = 5 << 20  # always enough for the notes
+FULL_BYTES = 8 << 30
+DISK_SHARE = 0.25  # of what is free on the disk; the rest is the user's
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorePlan:
     """Where a core of a child will land; `why_not` is set when none is asked for."""
 
     folder: Path
     glob: str = ""  # with {pid} for the pid
+    relative: bool = False  # it lands in the folder in which the process is when it dies
+    cap_bytes: int = 0
+    full: bool = False  # the cap is meant to hold all of it
     why_not: str = ""
 
 
-def plan(cwd: Path) -> CorePlan:
-    """What can be had for a child that starts in `cwd`."""
+def plan(cwd: Path, *, full: bool = False, limit_bytes: int | None = None) -> CorePlan:
+    """What can be had for a child that starts in `cwd`: the notes, or as much as fits below `limit_bytes` and on the disk."""
+    found = _place(cwd)
+    if found.why_not:
+        return found
+    if limit_bytes is not None and limit_bytes < NOTES_BYTES:
+        return dataclasses.replace(found, why_not=f"limits.core is {limit_bytes} bytes")
+    cap = min(FULL_BYTES, int(shutil.disk_usage(found.folder).free * DISK_SHARE), limit_bytes or FULL_BYTES)
+    if cap < NOTES_BYTES:
+        return dataclasses.replace(found, why_not=f"the disk of {found.folder} is nearly full")
+    return dataclasses.replace(found, cap_bytes=cap if full or limit_bytes else NOTES_BYTES, full=full)
+
+
+def _place(cwd: Path) -> CorePlan:
     try:
         pattern = PATTERN.read_text().strip()
     except OSError as problem:
@@ -45,18 +66,23 @@ def plan(cwd: Path) -> CorePlan:
         return CorePlan(folder=folder, why_not=f"{folder} is not writable")
     if "%p" not in pattern and (folder / where.name).exists():
         return CorePlan(folder=folder, why_not=f"a file {where.name} is in the working folder and would be overwritten")
-    return CorePlan(folder=folder, glob=re.sub(r"%[a-oq-zA-Z]", "*", where.name).replace("%p", "{pid}"))
+    name = re.sub(r"%[a-oq-zA-Z]", "*", where.name).replace("%p", "{pid}")
+    return CorePlan(folder=folder, glob=name, relative=not where.is_absolute())
 
 
-def take(core: CorePlan, pid: int, into: Path) -> Path | None:
-    """Move the core of process `pid` to `into`; None when there is none (or it is another process's)."""
+def take(core: CorePlan, pid: int, into: Path, *, cwd: Path | None = None) -> Path | None:
+    """Move the core of process `pid` to `into`; None when there is none (or it is another process's).
+
+    `cwd` is where the process was when it was last seen: a program that changed its folder leaves its core there."""
     if core.why_not:
         return None
-    for found in core.folder.glob(core.glob.replace("{pid}", str(pid))):
-        with contextlib.suppress(OSError, ValueError):
-            notes = read_core(found)
-            if notes and notes.pid == pid:
-                return Path(shutil.move(found, into))
+    folders = [core.folder, *([cwd] if cwd and core.relative and cwd != core.folder else [])]
+    for folder in folders:
+        for found in folder.glob(core.glob.replace("{pid}", str(pid))):
+            with contextlib.suppress(OSError, ValueError):
+                notes = read_core(found)
+                if notes and notes.pid == pid:
+                    return Path(shutil.move(found, into))
     return None
 
 

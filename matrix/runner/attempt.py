@@ -35,7 +35,6 @@ from matrix.runner.tree import MARK, Tree
 
 LOOK_S = 0.5
 READ_BYTES = 1 << 20
-CORE_BYTES = 4 << 20  # enough for the notes, which the kernel writes first
 AUTOPSY_WINDOW_S = 1.0
 SHORT_TEMP = Path("/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir())  # long paths are too long for multiprocessing's sockets
 HOOK = Path(__file__).with_name("hook")
@@ -59,6 +58,7 @@ class Job:
     unbuffered: bool = True
     hook: bool = True
     core: bool = True
+    stacks: bool = False  # a whole core for native stacks: slower by the size of the process
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -107,11 +107,12 @@ class Supervisor:
         self.group = group
         self.parser = ProgressParser(job.progress, job.finished)
         self.patience = Patience(job.limits, expects_steps=job.progress is not None)
-        self.core = cores.plan(Path(job.attempt.cwd)) if job.core else cores.CorePlan(folder=job.folder, why_not="not asked for")
+        self.core = _core_plan(job) if job.core else cores.CorePlan(folder=job.folder, why_not="not asked for")
         self.ended_by: EndedBy = "itself"
         self.ending_s: float | None = None
         self.processes: list[ProcessSeen] = []
         self.maps: dict[int, str] = {}
+        self.cwds: dict[int, Path] = {}
         self._maps_size: dict[int, int] = {}
         self._finished_seen = False
 
@@ -228,6 +229,7 @@ class Supervisor:
             if size and size != self._maps_size.get(pid):
                 self.maps[pid] = Path(f"/proc/{pid}/maps").read_text(errors="replace")
                 self._maps_size[pid] = size
+                self.cwds[pid] = Path(f"/proc/{pid}/cwd").readlink()
 
     # -------------------------------------------------------------- ending it
     def _judge(self, now: float, stop: threading.Event, sampler: Sampler) -> None:
@@ -256,7 +258,6 @@ class Supervisor:
     # -------------------------------------------------------------- what goes in, what comes out
     def _launch(self) -> Launch:
         job = self.job
-        cap = (CORE_BYTES, -1) if not self.core.why_not else (0, -1)
         return Launch(
             token=self.token,
             argv=job.attempt.argv,
@@ -264,7 +265,7 @@ class Supervisor:
             cwd=job.attempt.cwd,
             temp=str(self.temp),
             cgroups=[str(folder) for folder in self.group.folders] if self.group else [],
-            rlimits={"RLIMIT_CORE": cap, **job.rlimits},
+            rlimits={"RLIMIT_CORE": (self.core.cap_bytes, -1), **job.rlimits},
             cpus=job.attempt.cpus,
             mounts=[(str(_fresh_copy(path, self.temp / f"copy{n}")), str(path)) for n, path in enumerate(job.writes)],
             pty=job.pty,
@@ -284,6 +285,7 @@ class Supervisor:
             core=self.core,
             kernel=kernel,
             maps=self.maps,
+            cwds=self.cwds,
             processes=self.processes,
             dropped_bytes=sum(sink.dropped_bytes for sink in sinks.values()),
             hook=self.job.hook,
@@ -296,6 +298,11 @@ class Supervisor:
 
     def _now(self) -> float:
         return time.monotonic() - self.started
+
+
+def _core_plan(job: Job) -> cores.CorePlan:
+    limit = job.rlimits.get("RLIMIT_CORE", (None,))[0]
+    return cores.plan(Path(job.attempt.cwd), full=job.stacks, limit_bytes=limit)
 
 
 def child_environment(job: Job, token: str, temp: Path) -> dict[str, str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from pathlib import Path
 from typing import Literal
 
-from matrix.evidence import cores, deaths, exit, limits, log, memory_curve, runtimes
-from matrix.evidence.core_notes import CoreNotes, read_core
+from matrix.evidence import cores, crash, deaths, exit, limits, log, memory_curve, runtimes
+from matrix.evidence.core_notes import CoreNotes
 from matrix.evidence.environment import HookFacts, read_hook
 from matrix.evidence.exits import ExitEvent, ExitWatch
 from matrix.evidence.kernel import KernelLog
@@ -50,6 +51,7 @@ class Raw:
     core: cores.CorePlan
     kernel: KernelLog
     maps: dict[int, str]
+    cwds: dict[int, Path]
     processes: list[ProcessSeen]
     dropped_bytes: int
     hook: bool
@@ -64,12 +66,14 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     """The facts about one attempt, from its folder and from what the supervisor saw."""
     missing: list[NotCollected] = []
     ending = _exit(raw)
-    core = _core(folder, raw, ending, missing)
-    libraries = _libraries(folder, raw, core)
     registrations = runtimes.registrations(set(raw.pids))
     runtimes.remove_registrations(set(raw.pids))
     hook = _hook(folder, raw, missing)
     events = raw.exits.of_tree(set(raw.pids) | set(hook.processes))
+    crashed = crash.examine(_core_plan(raw), _crashed(raw, ending, events), raw.cwds, folder)
+    missing += crashed.missing
+    core = crashed.notes
+    libraries = _libraries(folder, raw, core)
     threads = set(core.threads) if core else set()  # the kernel's segfault lines name the thread, not the process
     kernel_lines, unreadable = raw.kernel.lines_for(set(raw.pids) | set(events) | threads)
     stderr = log.text(folder / "stderr.log")
@@ -100,6 +104,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         exit_calls=hook.exit_calls,
         python_error=log.python_error(stderr),
         crash_stack=_crash_stack(folder, raw),
+        native_stack=crashed.stack,
         kernel_lines=kernel_lines,
         output_tail=log.tail(folder / "stdout.log", TAIL_LINES) + log.tail(folder / "stderr.log", TAIL_LINES),
         dropped_output_bytes=raw.dropped_bytes,
@@ -197,22 +202,18 @@ def _libraries(folder: Path, raw: Raw, core: CoreNotes | None) -> list[Library]:
     return [library for pid, (text, seen) in sorted(texts.items()) for library in runtimes.census(text, pid=pid, seen=seen)]
 
 
-def _core(folder: Path, raw: Raw, ending: Exit, missing: list[NotCollected]) -> CoreNotes | None:
-    """What the core of the main process notes; the file itself is removed."""
-    if not (ending.core_dumped or ending.signal) or ending.ended_by != "itself" or raw.child.pid is None:
-        return None
-    if raw.core.why_not:
-        missing.append(NotCollected(what="core", why=raw.core.why_not))
-        return None
-    path = cores.take(raw.core, raw.child.pid, folder / "core")
-    if path is None:
-        if ending.core_dumped:
-            missing.append(NotCollected(what="core", why=f"none of this process was found in {raw.core.folder}"))
-        return None
-    try:
-        return read_core(path)
-    finally:
-        path.unlink()
+def _core_plan(raw: Raw) -> cores.CorePlan:
+    if not raw.core.why_not and raw.child.limits.get("RLIMIT_CORE", [1])[0] == 0:
+        return dataclasses.replace(raw.core, why_not="the hard limit of core files is 0 here, and this user may not raise it")
+    return raw.core
+
+
+def _crashed(raw: Raw, ending: Exit, events: dict[int, ExitEvent]) -> list[int]:
+    """Processes that may have left a core: the main one, then the earliest other."""
+    dies_with_core = ending.ended_by == "itself" and (ending.core_dumped or (ending.signal in cores.SIGNALS and not ending.wrapped))
+    main = [raw.child.pid] if raw.child.pid and dies_with_core else []
+    dumped = sorted((event for event in events.values() if os.WCOREDUMP(event.status)), key=lambda event: event.monotonic_s)
+    return main + [event.pid for event in dumped if event.pid not in main]
 
 
 def _hook(folder: Path, raw: Raw, missing: list[NotCollected]) -> HookFacts:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from matrix.diagnosis import judge
+from matrix.evidence import cores, native_stacks
 from matrix.evidence.deaths import initiating
 from matrix.records import Observation
 from matrix.runner import cgroup
@@ -319,3 +320,88 @@ def test_colours_and_a_bar_of_binary_rubbish_leave_readable_last_lines(observe: 
     assert all(line.isprintable() or "\ufffd" in line for line in seen.output_tail)
 
 
+
+
+# ------------------------------------------------------------------ native stacks
+def no_core_files() -> str:
+    plan = cores.plan(Path("/tmp"))
+    return plan.why_not
+
+
+needs_cores = pytest.mark.skipif(bool(no_core_files()), reason=f"no core files here: {no_core_files()}")
+needs_reader = pytest.mark.skipif(not any(native_stacks.program(name) for name in ("pystack", "gdb")), reason="needs pystack or gdb")
+CRASHES_IN_PLACE = """
+    import ctypes
+    def innermost():
+        ctypes.string_at(0)
+    def outermost():
+        innermost()
+    outermost()
+"""
+
+
+@needs_cores
+@needs_reader
+@pytest.mark.parametrize("hook", [True, False], ids=["with the hook", "bare"])
+def test_a_core_gives_native_and_python_frames_and_is_removed(observe: Observe, tmp_path: Path, hook: bool) -> None:
+    """With the hook faulthandler's own frames lie on top of the crash; they are not shown."""
+    seen = observe(CRASHES_IN_PLACE, stacks=True, hook=hook)
+    top = seen.native_stack[0]
+    assert "strlen" in top.function and top.library.startswith("libc") and top.trust == "symbol"
+    assert any("_ctypes" in frame.library for frame in seen.native_stack)
+    if native_stacks.program("pystack") or native_stacks.program("py-spy"):
+        python = [frame.function for frame in seen.native_stack if frame.kind == "python"]
+        assert python == ["string_at", "innermost", "outermost", "<module>"]
+    assert list((tmp_path / "cwd").iterdir()) == []
+    assert not list((tmp_path / "attempts" / seen.attempt).glob("core*"))
+
+
+@needs_cores
+@pytest.mark.skipif(not native_stacks.program("gdb"), reason="needs gdb")
+def test_without_pystack_gdb_gives_the_native_frames(observe: Observe, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = native_stacks.program
+    monkeypatch.setattr(native_stacks, "program", lambda name: None if name == "pystack" else found(name))
+    seen = observe(CRASHES_IN_PLACE, stacks=True)
+    assert "strlen" in seen.native_stack[0].function
+    assert any("_ctypes" in frame.library for frame in seen.native_stack)
+
+
+@needs_cores
+def test_without_any_reader_the_reason_is_given(observe: Observe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_stacks, "program", lambda name: None)
+    seen = observe(CRASHES_IN_PLACE, stacks=True)
+    assert seen.native_stack == []
+    (why,) = [missing.why for missing in seen.not_collected if missing.what == "native stack"]
+    assert why == "pystack: not installed; gdb: not installed; py-spy: not installed"
+
+
+@needs_cores
+def test_a_core_that_was_cut_off_says_so_and_still_gives_the_libraries(observe: Observe) -> None:
+    seen = observe(CRASHES_IN_PLACE, stacks=True, rlimits={"RLIMIT_CORE": (5 * MIB, 5 * MIB)})
+    assert {library.seen for library in seen.libraries} <= {"core"}
+    assert [missing.why for missing in seen.not_collected if missing.what == "native stack"] == ["the core was cut off at 5 MiB"]
+
+
+@needs_cores
+def test_no_core_is_made_where_the_specification_forbids_it(observe: Observe) -> None:
+    seen = observe(CRASHES_IN_PLACE, stacks=True, rlimits={"RLIMIT_CORE": (0, 0)})
+    assert (seen.exit.signal, seen.exit.core_dumped) == ("SIGSEGV", False)
+    assert [missing.why for missing in seen.not_collected if missing.what == "core"] == ["limits.core is 0 bytes"]
+
+
+@needs_cores
+@needs_reader
+def test_a_crashed_workers_core_is_read_though_the_parent_ends_by_an_exception(observe: Observe, tmp_path: Path) -> None:
+    seen = observe(WORKER_DIES.format(death="import ctypes; ctypes.string_at(0)"), stacks=True)
+    if not judge_can_see_others(seen):
+        pytest.skip("no process events here")
+    assert seen.exit.returncode == 1 and "strlen" in seen.native_stack[0].function
+    assert list((tmp_path / "cwd").iterdir()) == []
+
+
+@needs_cores
+def test_the_core_of_a_program_that_changed_its_folder_is_found_and_removed(observe: Observe, tmp_path: Path) -> None:
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    observe(f"import os, time; os.chdir({str(other)!r}); time.sleep(1.2); os.abort()")
+    assert list(other.iterdir()) == []

@@ -1,0 +1,48 @@
+"""What a core tells of the process that crashed: found, read, removed, with the reason wherever there is nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matrix.evidence import cores, native_stacks
+from matrix.evidence.core_notes import CoreNotes, read_core
+from matrix.records import Frame, NotCollected
+
+STACKS_FILE = "native_stacks.txt"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Crash:
+    notes: CoreNotes | None = None
+    stack: list[Frame] = dataclasses.field(default_factory=list)
+    missing: list[NotCollected] = dataclasses.field(default_factory=list)
+
+
+def examine(plan: cores.CorePlan, pids: Sequence[int], cwds: Mapping[int, Path], folder: Path) -> Crash:
+    """The core of the first of `pids` that left one; cores of the others are removed.  `folder` is the attempt's."""
+    if not pids:
+        return Crash()
+    if plan.why_not:
+        return Crash(missing=[NotCollected(what="core", why=plan.why_not)])
+    found = [path for pid in pids if (path := cores.take(plan, pid, folder / f"core.{pid}", cwd=cwds.get(pid)))]
+    try:
+        if not found:
+            return Crash(missing=[NotCollected(what="core", why=f"none of this process was found in {plan.folder}")])
+        return _read(plan, found[0], folder)
+    finally:
+        for path in found:
+            path.unlink()
+
+
+def _read(plan: cores.CorePlan, core: Path, folder: Path) -> Crash:
+    notes = read_core(core)
+    if notes is None or not plan.full:
+        return Crash(notes=notes)
+    if core.stat().st_size >= plan.cap_bytes:
+        why = f"the core was cut off at {plan.cap_bytes >> 20} MiB"
+        return Crash(notes=notes, missing=[NotCollected(what="native stack", why=why)])
+    stack, text, why = native_stacks.read(core, notes)
+    (folder / STACKS_FILE).write_text(text)
+    return Crash(notes=notes, stack=stack, missing=[NotCollected(what="native stack", why=why)] if why else [])
