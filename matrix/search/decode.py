@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from matrix.records import Cell, Value
 from matrix.search.grid import Change, Grid
 from matrix.search.ledger import Ledger, Tally
 from matrix.search.stats import Mixture, fewest, mixture
+
+if TYPE_CHECKING:
+    from matrix.search.posterior import Belief
 
 State = Literal["dies", "survives", "open", "unknown", "unavailable"]
 
@@ -29,7 +32,10 @@ class Combination:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class View:
-    """The answers at one moment.  `vetoed`: changes that must not be the fix, with the reason; `preferred`: see Search.prefer_fix."""
+    """The answers at one moment.  `vetoed`: changes that must not be the fix, with the reason; `preferred`: see Search.prefer_fix.
+
+    `belief` None: each cell is judged by its own runs alone (the strategies that are not adaptive, and worlds that are none
+    of the hypotheses); else by what all runs say together."""
 
     grid: Grid
     ledger: Ledger
@@ -37,6 +43,7 @@ class View:
     repeats: int | None  # survivals after which a cell is believed to survive; None: as many as the crash rate demands
     vetoed: Mapping[Change, str]
     preferred: tuple[Change, ...]
+    belief: Belief | None = None
     needed: int = dataclasses.field(init=False)  # survivals that are believed now
 
     def __post_init__(self) -> None:
@@ -49,6 +56,8 @@ class View:
     def state(self, cell: Mapping[str, Value]) -> State:
         """One death of the main signature convicts; a survival counts once it was repeated often enough."""
         tally = self.ledger.tally(cell)
+        if self.belief is not None:
+            return self._believed(cell, tally, self.belief)
         if tally.deaths:
             return "dies"
         if tally.survivals >= self.needed:
@@ -57,18 +66,34 @@ class View:
             return "unavailable"
         return "unknown" if tally.neutral >= max(NEUTRAL, tally.survivals) else "open"
 
+    def _believed(self, cell: Mapping[str, Value], tally: Tally, belief: Belief) -> State:
+        """Decided at the asked confidence by the runs of all cells, also for a cell that was never run itself."""
+        if not tally.deaths + tally.survivals and (tally.unavailable or not self.grid.runnable(cell)):
+            return "unavailable"
+        dies, silent = belief.dies(cell), tally.neutral >= max(NEUTRAL, tally.survivals)
+        if dies >= self.confidence:
+            return "dies"
+        if silent:
+            return "unknown"  # it may not die of the main failure, but it does not survive either
+        return "survives" if dies <= 1 - self.confidence else "open"
+
     def states(self) -> dict[Change, State]:
         return {change: self.state(self.grid.apply(dict([change]))) for change in self.grid.singles}
 
     def mixture(self, *, verified: bool = True) -> Mixture:
         """What all cells say together of the crash rate; `verified` False: as it was before the verification runs."""
+        if self.belief is not None:
+            inside = [self._count_in(cell, verified) for cell in self.ledger.cells() if self.belief.best_contains(cell)]
+            return mixture(sum(t.deaths for t in inside), sum(t.survivals for t in inside), 0, ())
         tallies = [self._count(change, verified) for change in self.grid.singles]
         known = [self._count(None, verified), *(t for t in tallies if t.deaths)]
         undecided = sorted(t.survivals for t in tallies if t.survivals and not t.deaths)
         return mixture(sum(t.deaths for t in known), sum(t.survivals for t in known), len(known) - 1, tuple(undecided))
 
     def _count(self, change: Change | None, verified: bool) -> Tally:
-        cell = self.grid.apply(dict([change]) if change else {})
+        return self._count_in(self.grid.apply(dict([change]) if change else {}), verified)
+
+    def _count_in(self, cell: Cell, verified: bool) -> Tally:
         if verified:
             return self.ledger.tally(cell)
         calibrate, find = self.ledger.tally(cell, "calibrate"), self.ledger.tally(cell, "find")
@@ -80,7 +105,7 @@ class View:
 
     def _needed(self) -> int:
         """The survivals after which the survivors together hold fewer than (1 - confidence) changes that still die."""
-        alive = sum(t.survivals > 0 and not t.deaths for t in map(self.tally, self.grid.singles))
+        alive = 1 if self.belief else sum(t.survivals > 0 and not t.deaths for t in map(self.tally, self.grid.singles))
         posterior, limit = self.mixture(), (1 - self.confidence) / max(1, alive)
         return fewest(lambda survivals: posterior.still_dies(survivals) <= limit)
 
@@ -100,12 +125,20 @@ class View:
         A product over the changes that can be tested alone: 1 for one that died, P(it survives) for one that is
         reported as surviving, for an open one the probability of what its absence from the answer says."""
         culprit, probability = self.culprit(), 1.0
+        if self.belief is not None:
+            return self._believed_probability(culprit, self.belief)
         for (axis, value), state in self.states().items():
             if state == "survives" or (state == "open" and axis in culprit):
                 probability *= 1 - self.still_dies(self.tally((axis, value)).survivals)
             elif state == "open":
                 probability *= self.still_dies(self.tally((axis, value)).survivals)
         return probability
+
+    def _believed_probability(self, culprit: Mapping[str, list[Value]], belief: Belief) -> float:
+        """Posterior of the crash sets that have exactly this culprit, as far as its changes can be run."""
+        cells = {self.grid.key(cell): cell for cell in map(self.grid.apply, ({axis: value} for axis, value in self.grid.singles))}
+        able = {change: self.grid.key(self.grid.apply(dict([change]))) for change, s in self.states().items() if s != "unavailable"}
+        return belief.agrees({key: value in culprit.get(axis, [value]) for (axis, value), key in able.items()}, cells)
 
     # -------------------------------------------------------------- ways out
     def barred(self, changes: Mapping[str, Value]) -> bool:

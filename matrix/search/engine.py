@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, overload
 
 from matrix.records import Cell, Outcome, Trial, Value, describe_cell
@@ -15,6 +15,8 @@ from matrix.search.want import Step, Want
 from matrix.search.words import changed, counted, learnt, not_reproduced
 
 if TYPE_CHECKING:
+    from matrix.search.posterior import Belief
+    from matrix.search.space import Space
     from matrix.spec import Spec
 
 Log = Iterable[tuple[Trial, Outcome]]
@@ -32,14 +34,15 @@ class Search:
         self.seed = spec.search.seed if seed is None else seed
         self.notices: list[str] = []
         self._grid = Grid(spec)
-        self._ledger = Ledger(self._grid)
+        self._adaptive = spec.search.strategy == "adaptive"
+        self._ledger = Ledger(self._grid, strict=self._adaptive)
+        self._space: Space | None = None
+        self._belief: Belief | None = None
         self._vetoed: dict[Change, str] = {}
         self._preferred: list[Change] = []
         self._stopped: str | None = self._impossible()
         self._last_id = 0
         self._cells: list[Cell] = self._full_matrix() if spec.search.strategy == "full" else []
-        if spec.search.strategy == "adaptive":
-            self.notices.append("strategy adaptive: this version changes one axis at a time, as often as the crash rate demands")
 
     def _impossible(self) -> str | None:
         reason = self._grid.available(self._grid.known_bad)
@@ -86,11 +89,25 @@ class Search:
         view = self._view()
         if first is not None or not self._ledger.tally(self._grid.known_bad).deaths:
             return first
+        if view.belief is not None:
+            return self._next_believed(view, view.belief)
         if left > verify.cost(view, self.seed) or not view.ways_out():  # else: what is left is needed to verify what was found
             found = self._find(view)
             if found is not None:
                 return found
         return verify.step(view, self.seed)
+
+    def _next_believed(self, view: View, belief: Belief) -> Step:
+        """What teaches most until one crash set leads clearly; then the runs that must bear it out, and more until it is sure."""
+        from matrix.search import choose  # here: it imports numpy
+
+        stages: list[Callable[[], Step]] = [lambda: find.named_step(view), lambda: find.combination_step(view, self.seed)]
+        stages.append(lambda: verify.step(view, self.seed))
+        if not belief.frozen:
+            stages.insert(0, lambda: choose.step(view, belief, "find"))
+        elif not belief.decided:
+            stages.append(lambda: choose.step(view, belief, "verify"))
+        return next((found for stage in stages if (found := stage()) is not None), None)
 
     def _find(self, view: View) -> Step:
         single = find.step(view, find.single_cells(view) + find.named_cells(view))
@@ -115,6 +132,7 @@ class Search:
         self._check(asked.cell)
         self._last_id = max(self._last_id, asked.id)
         self._ledger.tell(asked, outcome)
+        self._belief = None
 
     def _asked(self, trial: Trial | int) -> Trial:
         number = trial if isinstance(trial, int) else trial.id
@@ -204,7 +222,20 @@ class Search:
             repeats=self._repeats(),
             vetoed=self._vetoed,
             preferred=tuple(self._preferred),
+            belief=self._believed(),
         )
+
+    def _believed(self) -> Belief | None:
+        """What all answers say together; None when that cannot be said: not adaptive, nothing died yet, or none of the hypotheses fits."""
+        if not self._adaptive or not self._ledger.tally(self._grid.known_bad).deaths:
+            return None
+        if self._belief is None:
+            from matrix.search.posterior import Belief  # here: it imports numpy
+            from matrix.search.space import Space
+
+            self._space = self._space or Space(self._grid, self.seed)
+            self._belief = Belief(self._space, self._ledger, self.spec.search.confidence)
+        return None if self._belief.outside else self._belief
 
     def _repeats(self) -> int | None:
         """The user's own number of repeats; a default is not the user's word, and adaptive has none."""

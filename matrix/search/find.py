@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from matrix.records import Cell
-from matrix.search.decode import Combination, View
+from matrix.search.decode import NEUTRAL, Combination, View
 from matrix.search.grid import Change, Grid
 from matrix.search.want import Step, Want
 from matrix.search.words import changed, counted
@@ -56,6 +56,11 @@ def named_cells(view: View) -> list[Cell]:
     return [cell for cell in named if len(view.grid.changes(cell)) > 1]
 
 
+def named_step(view: View) -> Step:
+    """Cells that the specification names are run once, whatever is known of them already."""
+    return _once(view, named_cells(view), "The specification names this cell")
+
+
 def every_cell(grid: Grid, most: int) -> Iterator[Cell]:
     """The first cells of the whole matrix that can run here."""
     return islice((cell for cell in grid.spec.cells() if grid.available(cell) is None), most)
@@ -63,11 +68,16 @@ def every_cell(grid: Grid, most: int) -> Iterator[Cell]:
 
 def full_step(view: View, cells: list[Cell]) -> Step:
     """Each cell of the matrix once."""
-    unseen = [cell for cell in cells if view.state(cell) == "open" and not view.ledger.tally(cell).survivals]
-    free = [cell for cell in unseen if not view.ledger.tally(cell).pending]
+    return _once(view, [cell for cell in cells if view.state(cell) == "open"], "One cell of the full matrix")
+
+
+def _once(view: View, cells: list[Cell], why: str) -> Step:
+    tallies = [(cell, view.ledger.tally(cell)) for cell in cells]
+    unseen = [(cell, t) for cell, t in tallies if not (t.deaths + t.survivals or t.unavailable or t.neutral >= NEUTRAL)]
+    free = [cell for cell, tally in unseen if not tally.pending]
     if not free:
         return "wait" if unseen else None
-    return Want(cell=free[0], purpose="find", why=f"One cell of the full matrix: {changed(view.grid.changes(free[0]))}.")
+    return Want(cell=free[0], purpose="find", why=f"{why}: {changed(view.grid.changes(free[0]))}.")
 
 
 def combination_step(view: View, seed: int) -> Step:

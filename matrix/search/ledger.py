@@ -5,7 +5,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 
-from matrix.records import Outcome, Purpose, Trial, Value
+from matrix.records import Cell, Outcome, Purpose, Trial, Value
 from matrix.search.grid import Grid, Key
 
 
@@ -31,10 +31,14 @@ def signature_of(outcome: Outcome) -> str:
 
 
 class Ledger:
-    """Answers and open questions.  `answers` and `pending` are by trial id."""
+    """Answers and open questions.  `answers` and `pending` are by trial id.
 
-    def __init__(self, grid: Grid) -> None:
+    `strict` (the adaptive strategy): one death reproduces the crash as long as everything dies alike, and a verification run
+    counts as a fresh one only until the search for the cause is taken up again."""
+
+    def __init__(self, grid: Grid, *, strict: bool = False) -> None:
         self.grid = grid
+        self.strict = strict
         self.answers: dict[int, tuple[Trial, Outcome]] = {}
         self.pending: dict[int, Trial] = {}
         self._tallies: dict[tuple[Key, Purpose | None], Tally] = {}
@@ -53,6 +57,10 @@ class Ledger:
         """Answers about cells as they are (no probes), by trial id."""
         return [self.answers[number] for number in sorted(self.answers) if not self.answers[number][0].probes]
 
+    def cells(self) -> list[Cell]:
+        """The distinct cells that were run."""
+        return list({self.grid.key(trial.cell): trial.cell for trial, _ in self.entries()}.values())
+
     @property
     def runs(self) -> int:
         return sum(outcome.kind != "unavailable" for _, outcome in self.entries())
@@ -70,6 +78,11 @@ class Ledger:
         """The commonest way in which the known-bad cell dies; None: it has not died yet."""
         return next((signature for signature, _ in self.signatures().most_common(1)), None)
 
+    def other_signatures(self) -> bool:
+        """Whether anything has died in another way than the main one."""
+        main = self.main_signature()
+        return any(outcome.kind == "died" and signature_of(outcome) != main for _, outcome in self.entries())
+
     def tally(self, cell: Mapping[str, Value], purpose: Purpose | None = None) -> Tally:
         """The answers about a cell: all of them, or those of one purpose."""
         if not self._tallies:
@@ -77,11 +90,12 @@ class Ledger:
         return self._tallies.get((self.grid.key(cell), purpose), Tally())
 
     def _count(self) -> None:
-        main = self.main_signature()
+        main, last_find = self.main_signature(), self._last_find()
         counts: dict[tuple[Key, Purpose | None], Counter[str]] = {}
         reasons: dict[tuple[Key, Purpose | None], str] = {}
         for trial, outcome in self.entries():
-            for place in ((self.grid.key(trial.cell), None), (self.grid.key(trial.cell), trial.purpose)):
+            purpose: Purpose = "find" if trial.purpose == "verify" and trial.id < last_find else trial.purpose
+            for place in ((self.grid.key(trial.cell), None), (self.grid.key(trial.cell), purpose)):
                 _add(counts.setdefault(place, Counter()), outcome, main)
                 if outcome.kind == "unavailable":
                     reasons[place] = outcome.reason or "a run said so"
@@ -90,6 +104,11 @@ class Ledger:
                 for place in ((self.grid.key(trial.cell), None), (self.grid.key(trial.cell), trial.purpose)):
                     counts.setdefault(place, Counter())["pending"] += 1
         self._tallies = {place: Tally(**count, unavailable=reasons.get(place)) for place, count in counts.items()}
+
+
+    def _last_find(self) -> int:
+        finds = [trial.id for trial, _ in self.answers.values() if trial.purpose == "find" and not trial.probes]
+        return max([*finds, *(t.id for t in self.pending.values() if t.purpose == "find")], default=0) if self.strict else 0
 
 
 def _add(count: Counter[str], outcome: Outcome, main: str | None) -> None:

@@ -64,7 +64,7 @@ def build(view: View, *, seed: int, complete: bool, stopped: str | None) -> Resu
         culprit=culprit,
         interactions=_interactions(view) if reproduced else [],
         probability=view.probability() if reproduced else 0.0,
-        fix=_fix(view, found.fix, found) if found.fix else None,
+        fix=_tried(view, found),
         other_fixes=_other_fixes(view, found) if reproduced else [],
         crash_rate=_crash_rate(tally),
         confirmed=not reasons,
@@ -130,10 +130,17 @@ def _fix(view: View, changes: Cell, found: verify.Check | None = None) -> Fix:
     )
 
 
+def _tried(view: View, found: verify.Check) -> Fix | None:
+    """The fix under test, once it has survived at all."""
+    fix = _fix(view, found.fix, found) if found.fix else None
+    return fix if fix and fix.clean_runs else None
+
+
 def _other_fixes(view: View, found: verify.Check) -> list[Fix]:
+    """Only what was run and survived, whatever the other runs say about the rest."""
     ways = [_fix(view, changes) for changes in view.ways_out() if changes != found.fix and not verify.rejected(view, changes)]
     hidden = [change for change, state in view.states().items() if state == "survives" and view.barred(dict([change]))]
-    return ways + [_hiding(view, change) for change in hidden]
+    return [fix for fix in ways + [_hiding(view, change) for change in hidden] if fix.clean_runs]
 
 
 def _hiding(view: View, change: Change) -> Fix:

@@ -14,7 +14,7 @@ from matrix.search.want import Step, Want
 from matrix.search.words import changed
 
 E_VALUE = 20.0  # evidence that the fix no longer crashes at the rate that was seen before; a false alarm has a chance of at most 1/20
-CLEAN = 3  # at least so many clean runs of the fix
+CLEAN = 2  # at least so many clean runs of the fix
 INSIDE = 2  # random cells inside the culprit that must die alike
 TRIES = 6  # cells drawn for that, since some end in another way
 
@@ -44,18 +44,19 @@ def check(view: View, seed: int) -> Check:
         fix=fix,
         clean=clean_runs(view, fix),
         clean_wanted=max(CLEAN, clean_runs_for_e_value(view.mixture(verified=False), E_VALUE)),
-        bad_again={"dies": True, "survives": False}.get(_fresh(view, view.grid.known_bad)),
+        bad_again=_bad_again(view, seed),
         sufficient=sufficient,
         inside=inside,
     )
 
 
 def step(view: View, seed: int) -> Step:
-    """The next fresh run: the fix first, then the known-bad cell, then the inside of the culprit."""
+    """The next fresh run: the inside of the culprit, the known-bad cell, ways out that were never tried alone, the fix."""
     found = check(view, seed)
     if found.fix is None:
-        return None
-    steps = [_fix_step(view, found), _bad_step(view, found), *(_inside_step(view, cell) for cell in found.inside)]
+        return _alone_step(view)
+    inside = [_inside_step(view, cell) for cell in found.inside]
+    steps = [*inside, _bad_step(view, found), _alone_step(view), _fix_step(view, found)]
     if found.sufficient is False:
         steps.append(reduce_step(view))
     wanted = next((each for each in steps if isinstance(each, Want)), None)
@@ -67,8 +68,8 @@ def cost(view: View, seed: int) -> int:
     found = check(view, seed)
     if found.fix is None:
         return 0
-    deaths = (found.bad_again is None) + len(found.inside)
-    return max(0, found.clean_wanted - found.clean) + math.ceil(deaths / view.mixture().rate)
+    deaths = len(found.inside) or int(found.bad_again is None)
+    return len(_alone(view)) + max(0, found.clean_wanted - found.clean) + math.ceil(deaths / view.mixture().rate)
 
 
 def clean_runs(view: View, changes: Cell) -> int:
@@ -89,6 +90,38 @@ def _fresh(view: View, cell: Mapping[str, Value]) -> State:
     if tally.survivals >= view.needed:
         return "survives"
     return "unknown" if tally.neutral >= max(NEUTRAL, tally.survivals) or tally.unavailable else "open"
+
+
+def _bad_again(view: View, seed: int) -> bool | None:
+    """A fresh death with the culprit: of a cell inside it, or of the known-bad cell itself."""
+    bad = _fresh(view, view.grid.known_bad)
+    if bad == "dies" or any(_fresh(view, cell) == "dies" for cell in _drawn_inside(view, seed)):
+        return True
+    return False if bad == "survives" else None
+
+
+def _alone(view: View) -> list[Cell]:
+    """Single changes that should survive and were never run alone, of an ordered axis the nearest: a way out must have been tried."""
+    if view.belief is None:
+        return []
+    nearest: dict[object, tuple[int, Cell]] = {}
+    for (axis, value), state in view.states().items():
+        cell, distance = view.grid.apply({axis: value}), view.grid.distance((axis, value))
+        values = view.grid.axes[axis].values
+        side = values.index(value) > values.index(view.grid.known_bad[axis]) if view.grid.axes[axis].ordered else value
+        if state == "survives" and distance < nearest.get((axis, side), (len(values) + 1, cell))[0]:
+            nearest[(axis, side)] = (distance, cell)
+    tallies = [(cell, view.ledger.tally(cell)) for _, cell in nearest.values()]
+    return [cell for cell, tally in tallies if not tally.survivals and not tally.unavailable and tally.neutral < NEUTRAL]
+
+
+def _alone_step(view: View) -> Step:
+    untried = _alone(view)
+    free = [cell for cell in untried if not view.ledger.tally(cell).pending]
+    if not free:
+        return "wait" if untried else None
+    why = f"The answers so far say that it survives with {changed(view.grid.changes(free[0]))}: tried alone, does it?"
+    return Want(cell=free[0], purpose="verify", why=why)
 
 
 def _sufficiency(view: View, seed: int) -> tuple[bool | None, tuple[Cell, ...]]:
@@ -146,7 +179,7 @@ def _fix_step(view: View, found: Check) -> Step:
 
 def _bad_step(view: View, found: Check) -> Step:
     bad = view.grid.known_bad
-    if _fresh(view, bad) != "open":
+    if found.bad_again is not None or _fresh(view, bad) != "open":
         return None
     if view.ledger.tally(bad, "verify").pending:
         return "wait"

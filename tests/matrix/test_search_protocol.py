@@ -106,8 +106,8 @@ def test_none_with_outstanding_trials_means_wait():
     search = Search(make_spec())
     trials = search.ask(2)
     assert search.ask() is None and not search.done and search.ask(5) == []
-    search.tell(trials[0], died())
-    assert search.ask() is None and not search.done
+    search.tell(trials[0], survived())
+    assert search.ask().purpose == "calibrate"
     search.tell(trials[1], died())
     assert search.ask().purpose == "find"
 
@@ -164,7 +164,7 @@ def test_cells_that_the_specification_includes_are_run():
     search = play(Search(spec), crashing(lambda c: c["accum"] >= 16))
     cells = [trial.cell for trial, _ in search.log]
     assert {**BAD, "accum": 64, "bs": 8} in cells
-    assert search.result().culprit == {"accum": [16, 64]}
+    assert search.result().culprit == {"accum": [16, 64]} and search.result().confirmed
 
 
 def test_a_program_that_shows_no_steps_is_counted_in_runs():
