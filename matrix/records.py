@@ -98,7 +98,7 @@ class ProcessMemory:
     file_bytes: int = 0  # mapped files: the kernel can drop these pages
     shmem_bytes: int = 0  # /dev/shm, shared anonymous maps
     swap_bytes: int = 0
-    pss_bytes: int | None = None  # None: not read (not permitted, gone too soon)
+    pss_bytes: int | None = None  # most seen, as the next one: a process that ends has less; None: not read (gone too soon)
     uss_bytes: int | None = None
     minor_faults: int = 0
     major_faults: int = 0

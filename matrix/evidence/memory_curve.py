@@ -24,7 +24,7 @@ FEWEST = 8  # bins with a sample, below which nothing is said
 SMALLEST, SMALLEST_SHARE = MIB, 0.005  # growth below this is the allocator's, whatever its interval
 EVENT, EVENT_SHARE, EVENT_NOISE = 8 * MIB, 0.25, 8.0  # a spike or a cliff is higher than all of: bytes, share of the level, times the noise
 STEADY = 3  # bins in a row on the line end the warm-up
-STAIRS = 3
+STAIRS, ONE_STAIR = 3, 3  # stairs make a staircase; rises within so many bins are one stair
 EXIT_S = 0.5
 EVERY_STEP = 3.0  # stairs that are closer are growth with every step
 
@@ -151,7 +151,7 @@ def _without_exit(series: Series) -> Series:
     last = bisect.bisect_left(series.times, series.times[-1] - EXIT_S)
     level = median(series.values[max(0, last - 20) : last + 1])
     end = len(series.times)
-    while end > last + 1 and series.values[end - 1] < 0.8 * level:
+    while end > last + 1 and series.values[end - 1] < 0.95 * level:
         end -= 1
     return dataclasses.replace(series, times=series.times[:end], steps=series.steps[:end], values=series.values[:end])
 
@@ -220,16 +220,17 @@ def _stairs(bins: list[Bin], noise: float) -> tuple[list[float], list[float], li
     for at, rise in enumerate(rises):
         if rise <= least:
             continue
-        if found and at == found[-1][0] + 1:  # one stair that fell across the border of two bins
+        if found and at <= found[-1][0] + ONE_STAIR:  # it takes time to touch so many pages
             found[-1] = at, found[-1][1] + rise
         elif median(each.value for each in bins[at + 1 : at + 4]) > bins[at].value + rise / 2:  # it stays
             found.append((at, rise))
+    found = [(at, height) for at, height in found if height > 0.25 * max(height for _, height in found)]
     heights = [height for _, height in found]
     gaps_s = [bins[b].time - bins[a].time for (a, _), (b, _) in pairwise(found)]
     at_steps = [step for at, _ in found if (step := bins[at].step) is not None]
     gaps_steps = [late - early for early, late in pairwise(at_steps)]
     regular = _even(gaps_s) or (len(gaps_steps) == len(gaps_s) and _even(gaps_steps))
-    is_staircase = len(found) >= STAIRS and sum(heights) > 0.6 * whole and min(heights) > 0.3 * median(heights) and regular
+    is_staircase = len(found) >= STAIRS and sum(heights) > 0.6 * whole and regular
     if not is_staircase or (gaps_steps and median(gaps_steps) < EVERY_STEP):
         return [], [], []
     return heights, gaps_s, gaps_steps

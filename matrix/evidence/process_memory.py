@@ -74,6 +74,15 @@ def shares(pid: int) -> tuple[int, int] | None:
     return None
 
 
+def statm(pid: int) -> bytes | None:
+    """The first fields of Linux' statm where there is none, from psutil."""
+    with contextlib.suppress(psutil.Error):
+        memory = psutil.Process(pid).memory_info()
+        page = os.sysconf("SC_PAGE_SIZE")
+        return b"%d %d %d 0" % (memory.vms // page, memory.rss // page, getattr(memory, "shared", 0) // page)
+    return None
+
+
 def rank(pid: int) -> int | None:
     """RANK in the environment at exec; None: not set, or set later by the program."""
     with contextlib.suppress(OSError, ValueError):

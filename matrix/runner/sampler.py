@@ -83,6 +83,7 @@ class Sampler:
         self._held: dict[int, _Held] = {}
         self._fresh: set[int] = set()  # their role is not certain yet
         self._step = ""
+        self._raw: list[tuple[float, int | None, list[tuple[int, bytes]], bytes | None]] = []  # time, step, statm of each process, usage
         self._tree: dict[str, int] = {}  # figures of the whole tree as last written
         self._sample, self._look, self._shares = Pace(SAMPLE_COSTS), Pace(LOOK_COSTS), Pace(SHARES_COSTS, FIRST_SHARES_S)
         self._check = Pace(CHECK_COSTS)
@@ -97,6 +98,7 @@ class Sampler:
     # -------------------------------------------------------------- twice a second
     def look(self, now_s: float, pids: set[int], main: int) -> None:
         """The processes to sample from now on, and everything about them that is not worth a hundred readings a second."""
+        self.settle()
         began = time.thread_time()
         self._main = main
         self._follow(now_s, pids)
@@ -162,32 +164,39 @@ class Sampler:
 
     # -------------------------------------------------------------- up to a hundred times a second
     def sample(self, now_s: float, step: int | None) -> None:
+        """Only reads: a thread that has just been woken runs with cold caches, at several times the price of the same work in bulk."""
         began = time.thread_time()
-        self._step = "" if step is None else str(step)
-        stamp = f"{now_s:.3f},{self._step}"
-        total, rows = 0, []
-        for pid, rss, shared in self._read():
-            total += rss
-            held = self._held[pid]
-            held.last_s = now_s
-            if rss > held.peak:
-                held.peak = rss
-            rows += [f"{stamp}{held.prefix}rss,{rss}\n", f"{stamp}{held.prefix}shared,{shared}\n"]
-        if rows:
-            self._count(total, step)
-            if self._usage is not None:
-                rows.append(f"{stamp},,tree,,host,used,{int(os.pread(self._usage, 32, 0))}\n")
-            self._file.write(rows)
+        usage = None if self._usage is None else os.pread(self._usage, 32, 0)
+        self._raw.append((now_s, step, self._read(), usage))
         self._sample.spent(now_s, FAST_S if now_s < FAST_FOR_S else SLOW_S, time.thread_time() - began)
-        if rows and now_s >= self._shares.next_s:
+        if self._raw[-1][2] and now_s >= self._shares.next_s:
             self._read_shares(now_s)
+
+    def settle(self) -> None:
+        """Write the samples that were read since the last time, and count them."""
+        for now_s, step, read, usage in self._raw:
+            self._step = "" if step is None else str(step)
+            stamp = f"{now_s:.3f},{self._step}"
+            total, rows = 0, list[str]()
+            for pid, statm in read:
+                rss, shared = _sizes(statm)
+                if rss:
+                    total += rss
+                    held = self._held[pid]
+                    held.last_s, held.peak = now_s, max(held.peak, rss)
+                    rows += [f"{stamp}{held.prefix}rss,{rss}\n", f"{stamp}{held.prefix}shared,{shared}\n"]
+            if total:
+                self._count(total, step)
+                rows += [] if usage is None else [f"{stamp},,tree,,host,used,{int(usage)}\n"]
+                self._file.write(rows)
+        self._raw.clear()
 
     def exceeds(self, now_s: float, limit_bytes: int) -> bool:
         """Whether the tree holds more than that: by RSS, then, because forked processes share pages, by PSS where it can be read."""
-        if (self.last_total or 0) <= limit_bytes or now_s < self._check.next_s:
+        if sum(_sizes(statm)[0] for _, statm in (self._raw[-1][2] if self._raw else [])) <= limit_bytes or now_s < self._check.next_s:
             return False
         began = time.thread_time()
-        held = [found[0] if (found := process_memory.shares(pid)) else rss for pid, rss, _ in self._read()]
+        held = [found[0] if (found := process_memory.shares(pid)) else _sizes(statm)[0] for pid, statm in self._read()]
         self._check.spent(now_s, 0.0, time.thread_time() - began)
         return sum(held) > limit_bytes
 
@@ -198,26 +207,19 @@ class Sampler:
         if step is not None and self.first_step_total is None:
             self.first_step_total = total
 
-    def _read(self) -> list[tuple[int, int, int]]:
-        """(pid, RSS, shared part of it) of every process that has memory."""
+    def _read(self) -> list[tuple[int, bytes]]:
+        """(pid, its statm) of every process."""
         found = []
         for pid, descriptor in list(self._open.items()):
             try:
-                _, resident, shared, *_ = os.pread(descriptor, 128, 0).split()
-            except (OSError, ValueError):  # it is gone
+                found.append((pid, os.pread(descriptor, 128, 0)))
+            except OSError:  # it is gone
                 os.close(self._open.pop(pid))
-                continue
-            if resident != b"0":
-                found.append((pid, int(resident) * PAGE, int(shared) * PAGE))
-        if not LINUX:
-            for pid in self._pss:
-                with contextlib.suppress(psutil.Error):
-                    memory = psutil.Process(pid).memory_info()
-                    found.append((pid, memory.rss, getattr(memory, "shared", 0)))
-        return found
+        return found if LINUX else [(pid, statm) for pid in self._pss if (statm := process_memory.statm(pid))]
 
     def _read_shares(self, now_s: float) -> None:
         """PSS and USS of one process, the one whose turn it is: all of them at once would stop this thread for too long."""
+        self.settle()  # rows stay in the order of time
         began = time.thread_time()
         pid = next(iter(self._pss), 0)
         held = self._held.get(pid)
@@ -229,8 +231,9 @@ class Sampler:
             self.too_large.add(pid)
         elif found := process_memory.shares(pid):
             self._pss[pid] = found[0]
-            held.figures["pss"], held.figures["uss"] = found
-            self._file.write([f"{now_s:.3f},{self._step}{held.prefix}{kind},{held.figures[kind]}\n" for kind in ("pss", "uss")])
+            for kind, value in zip(("pss", "uss"), found, strict=True):
+                held.figures[kind] = max(value, held.figures.get(kind, 0))
+                self._file.write([f"{now_s:.3f},{self._step}{held.prefix}{kind},{value}\n"])
         if min(self._pss.values()) != UNREAD:
             self.peak_pss = max(sum(self._pss.values()), self.peak_pss or 0)
         self._shares.spent(now_s, SLOW_S, time.thread_time() - began)
@@ -249,10 +252,17 @@ class Sampler:
         return [_record(pid, held) for pid, held in largest[:MOST_REPORTED] if held.peak]
 
     def close(self) -> None:
+        self.settle()
         for descriptor in [*self._open.values(), *([] if self._usage is None else [self._usage])]:
             os.close(descriptor)
         self._open, self._usage = {}, None
         self._file.close()
+
+
+def _sizes(statm: bytes) -> tuple[int, int]:
+    """(RSS, shared part of it) in bytes; zeros for a process that has no memory any more."""
+    fields = statm.split(b" ", 3)
+    return (int(fields[1]) * PAGE, int(fields[2]) * PAGE) if len(fields) > 3 else (0, 0)
 
 
 def _record(pid: int, held: _Held) -> ProcessMemory:

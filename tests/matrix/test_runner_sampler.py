@@ -139,6 +139,7 @@ def test_a_process_that_is_gone_leaves_the_others_alone(sampler: Sampler) -> Non
     sampler.sample(1.5, 1)
     sampler.look(2.0, {os.getpid()}, os.getpid())
     sampler.sample(2.5, 2)
+    sampler.settle()
     assert sampler.samples == 2
     assert {process.pid for process in sampler.processes(None)} >= {os.getpid()}
 
