@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -382,6 +383,37 @@ def test_each_attempt_has_a_fresh_copy_of_what_it_writes(crash: Run) -> None:
     run, _ = crash
     counts = {json.loads(path.read_text())["count"] for path in run.glob("attempts/*/out/seen.json")}
     assert (counts, (run.parents[2] / "project/job/cache/count").read_text()) == ({"0"}, "0")
+
+
+# An ordinary user, who is only let through to an interpreter below /root.
+ORDINARY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
+
+
+def without_user_namespaces() -> str:
+    if not NO_RIGHTS or not CAN_DROP_RIGHTS:
+        return "needs root and setpriv"
+    probe = f"unshare -Um true && exec {sys.executable} -c ''"
+    return subprocess.run([*ORDINARY, "sh", "-c", probe], capture_output=True, text=True).stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(without_user_namespaces()), reason=f"no user namespaces here: {without_user_namespaces()}")
+def test_an_ordinary_user_has_fresh_copies_too() -> None:
+    """Without the right to mount, in a user namespace in which the program still sees its own user."""
+    with tempfile.TemporaryDirectory() as place:  # pytest's folders are below one that is root's alone
+        check_fresh_copies(Path(place))
+
+
+def check_fresh_copies(tmp_path: Path) -> None:
+    (tmp_path / "count").write_text("0")
+    command = ["sh", "-c", "read n < count; echo $n $(id -u); echo $((n + 1)) > count"]
+    specification(tmp_path, {**PASS, "run": {"command": command, "writes": ["count"]}, "search": {"max_runs": 2}})
+    for path in (tmp_path, tmp_path / "count"):
+        os.chown(path, 65534, 65534)
+    ended = matrix("run", "spec.yaml", cwd=tmp_path, prefix=["env", f"HOME={tmp_path}", *ORDINARY])
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert [observation.output_tail for observation in observations(only_run(tmp_path))] == [["0 65534"]] * 2
+    assert (tmp_path / "count").read_text() == "0"
 
 
 # ------------------------------------------------------------------ run: nothing wrong

@@ -67,7 +67,7 @@ def test_new_values_take_the_type_of_their_axis() -> None:
         ({"bz": ["4"]}, "no axis 'bz'"),
         ({"omp": ["other"]}, "'other' is not a value of omp; values: plain, alone"),
         ({"bs": ["big"]}, "'big' is not a value of bs"),
-        ({"bs": ["4", "4"]}, "duplicate value"),
+        ({"bs": ["4", "4"]}, "^--set bs: duplicate value"),
     ],
 )
 def test_what_is_no_axis_or_no_value_is_refused(axes: dict[str, Any], message: str) -> None:
