@@ -6,6 +6,7 @@ verdict is rewritten after every attempt.  So whatever kills the tool, `--resume
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -23,6 +24,7 @@ from typing import Protocol
 from matrix import records
 from matrix.diagnosis import judge
 from matrix.diagnosis.case import Case
+from matrix.diagnosis.clusters import Crashes
 from matrix.diagnosis.cures import advise
 from matrix.diagnosis.verdict import build
 from matrix.executors.local import LocalPool
@@ -36,7 +38,7 @@ from matrix.spec.model import Limits as SpecLimits
 from matrix.spec.placeholders import fill
 
 GAPS = 10  # idle and stall are never shorter than this many times the longest gap of a surviving run
-CORES_WANTED = 5  # deaths with a core; after that they teach nothing new
+STACKS_WANTED = 4  # deaths with native stacks; of the others only the libraries are read (a whole core costs about a second)
 TICK_S = 0.25
 
 
@@ -64,7 +66,8 @@ class Planner:
         self.environments: dict[str, dict[str, str]] = {}
         self._trials: dict[str, Trial] = {}
         self._started = time.monotonic()
-        self._cores = 0
+        self._crashes = Crashes()
+        self._stacks = 0
         self._longest_gap = 0.0
         self._adoptable: dict[str, list[tuple[Attempt, Observation]]] = defaultdict(list)  # by key: complete, no trial has taken them yet
         self._next_number = self._adopt_folder() + 1
@@ -209,7 +212,8 @@ class Planner:
             pty=spec.run.pty,
             unbuffered=spec.run.unbuffered,
             hook=spec.evidence.hook,
-            core=self._cores < CORES_WANTED,
+            core=spec.evidence.hook,
+            stacks=self._stacks < STACKS_WANTED or self._crashes.several,
         )
 
     def _writes(self, holders: Mapping[str, str]) -> Iterator[Path]:
@@ -224,8 +228,11 @@ class Planner:
 
     def _remember(self, observation: Observation) -> None:
         self.observations.append(observation)
-        outcome = self.outcomes[observation.attempt] = judge.outcome(observation)
-        self._cores += any(library.seen == "core" for library in observation.libraries)
+        outcome = judge.outcome(observation)
+        if outcome.signature:
+            outcome = dataclasses.replace(outcome, signature=self._crashes.name(outcome.signature, observation))
+        self.outcomes[observation.attempt] = outcome
+        self._stacks += bool(observation.native_stack)
         if outcome.kind == "survived":
             self._longest_gap = max(self._longest_gap, observation.progress.longest_gap_s or 0.0)
 

@@ -34,10 +34,13 @@ class ExitEvent:
 class ExitWatch:
     """Ends of processes from the moment this is made."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, wanted: bool = True) -> None:
         self.events: dict[int, ExitEvent] = {}  # by pid, the newest
         self.why_not = ""
         self._socket: socket.socket | None = None
+        if not wanted:
+            self.why_not = "not asked for"
+            return
         try:
             self._socket = _listening()
         except OSError as problem:

@@ -20,11 +20,14 @@ IDS = re.compile(r"\[(\d+)\]:? |\bprocess (\d+) |\bpid=(\d+)\b")
 class KernelLog:
     """The log from the moment this is made.  For a segfault the kernel names the thread's id, not the process's."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, wanted: bool = True) -> None:
         self._lines: list[str] = []
         self._lost = False
         self._why = ""
         self._descriptor = -1
+        if not wanted:
+            self._why = "not asked for"
+            return
         try:
             self._descriptor = os.open(DEVICE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             os.lseek(self._descriptor, 0, os.SEEK_END)

@@ -34,6 +34,8 @@ from matrix.runner.sampler import Sampler
 from matrix.runner.tree import MARK, Tree
 
 LOOK_S = 0.5
+JUDGE_S = 0.05  # where no sample sets the pace
+WORTH_SYNCING_S = 1.0  # a shorter attempt is repeated sooner than it is made safe against a power cut; resuming finds what is not whole
 READ_BYTES = 1 << 20
 AUTOPSY_WINDOW_S = 1.0
 SHORT_TEMP = Path("/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir())  # long paths are too long for multiprocessing's sockets
@@ -58,6 +60,7 @@ class Job:
     unbuffered: bool = True
     hook: bool = True
     core: bool = True
+    watch: bool = True  # False: no cgroup, no samples, nothing of the kernel's; only started, limited, followed by its output, and ended
     stacks: bool = False  # a whole core for native stacks: slower by the size of the process
 
 
@@ -78,18 +81,18 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
 
     Raises RunnerError when the surroundings fail."""
     job.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    records.write(job.folder / "attempt.json", job.attempt)
+    records.write(job.folder / "attempt.json", job.attempt, sync=False)  # without an observation it counts for nothing
     token = f"mx-{os.getpid()}-{secrets.token_hex(4)}"
     temp = SHORT_TEMP / token
     guardian.hold(token, str(temp), [str(home / token) for home in cgroup.homes()])
     temp.mkdir(mode=0o700)
-    group = cgroup.create(token, job.attempt.memory_limit_bytes, job.pids)
+    group = cgroup.create(token, job.attempt.memory_limit_bytes, job.pids) if job.watch else None
     supervisor = Supervisor(job, token, temp, group)
     try:
         raw = supervisor.run(guardian, stop, live or Live(attempt=job.attempt, started_monotonic=time.monotonic()))
         observation = observe(job.attempt, job.folder, raw)
         if observation.exit.ended_by != "interrupt":
-            records.write(job.folder / "observation.json", observation)
+            records.write(job.folder / "observation.json", observation, sync=observation.wall_s > WORTH_SYNCING_S)
         return observation
     finally:
         if group:
@@ -118,8 +121,9 @@ class Supervisor:
 
     # -------------------------------------------------------------- the loop
     def run(self, guardian: Guardian, stop: threading.Event, live: Live) -> Raw:
-        kernel = KernelLog()
-        self.exits = ExitWatch()
+        kernel = KernelLog(wanted=self.job.watch)
+        self.exits = ExitWatch(wanted=self.job.watch)
+        self._reaper = guardian.process.pid
         sinks = {"stdout": CappedFile(self.job.folder / "stdout.log"), "stderr": CappedFile(self.job.folder / "stderr.log")}
         readers, writers = _pipes(self.job.pty)
         self.started_unix, self.started = time.time(), time.monotonic()
@@ -151,7 +155,7 @@ class Supervisor:
     ) -> None:
         """Until the main process has ended."""
         self.tree = Tree(self.token, 0, self.group)
-        next_look = 0.0
+        next_look, next_judge = 0.0, 0.0
         with selectors.DefaultSelector() as selector:
             selector.register(child.status_fd, selectors.EVENT_READ)
             if self.exits.fileno() >= 0:
@@ -160,7 +164,8 @@ class Supervisor:
                 os.set_blocking(descriptor, False)
                 selector.register(descriptor, selectors.EVENT_READ)
             while not child.over:
-                for key, _ in selector.select(max(0.0, sampler.next_s - self._now())):
+                due = sampler.next_s if self.job.watch else next_judge
+                for key, _ in selector.select(max(0.0, due - self._now())):
                     if key.fd == child.status_fd:
                         child.read_status()
                         self._note_start(child)
@@ -172,13 +177,15 @@ class Supervisor:
                 if now >= next_look and child.pid:
                     self._look(now, sampler, live)
                     next_look = now + LOOK_S
-                if now >= sampler.next_s:
+                if self.job.watch and now >= sampler.next_s:
                     sampler.sample(now, self.parser.last_step)
+                if now >= due:
                     self._judge(now, stop, sampler)
+                    next_judge = now + JUDGE_S
 
     def _note_start(self, child: Child) -> None:
         if child.pid and not self.tree.main:
-            self.tree = Tree(self.token, child.pid, self.group)
+            self.tree = Tree(self.token, child.pid, self.group, self._reaper)
 
     def _read(self, descriptor: int, name: str, sinks: dict[str, CappedFile]) -> bool:
         """Take what is there; False at end-of-file."""
@@ -214,8 +221,11 @@ class Supervisor:
 
     def _look(self, now: float, sampler: Sampler, live: Live) -> None:
         """Twice a second: which processes there are, whether they do anything, what they have mapped."""
+        if not self.job.watch and now < LOOK_S:
+            return
         pids = self.tree.pids()
-        sampler.look(now, pids, self.tree.main)
+        if self.job.watch:
+            sampler.look(now, pids, self.tree.main)
         activity = self.tree.activity(pids)
         self.patience.saw_activity(now, LOOK_S, activity.cpu_s, activity.on_disk)
         for pid in sorted(pids)[:16]:

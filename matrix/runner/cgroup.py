@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from matrix.runner.guardian import group_pids, remove_group
+from matrix.runner.guardian import group_folders, group_pids, remove_group
 
 ROOT = Path("/sys/fs/cgroup")
 Isolation = Literal["cgroup-v2", "cgroup-v1", "watchdog", "none"]
@@ -44,7 +44,7 @@ class Group:
     def oom_kills(self) -> int | None:
         """Kernel OOM kills here and in every group nested below: on v1 a parent's counter does not show a nested group's."""
         name = "memory.events.local" if self._v2 else "memory.oom_control"
-        counts = [_field(Path(folder, name), "oom_kill") for folder, _, _ in os.walk(self.path)]
+        counts = [_field(Path(folder, name), "oom_kill") for folder in group_folders(str(self.path))]
         known = [count for count in counts if count is not None]
         return sum(known) if known else None
 
@@ -131,6 +131,7 @@ def can_limit_pids() -> bool:
     return home is not None and folder is not None and os.access(folder, os.W_OK)
 
 
+@functools.cache
 def homes() -> list[Path]:
     """Folders that may hold groups of ours, for the clean-up of what a killed tool left behind."""
     return [path for path in (_own_v2(), _home_v1("memory"), _home_v1("pids")) if path is not None and path.is_dir()]

@@ -38,7 +38,7 @@ class Launch:
 
     def request(self) -> dict[str, Any]:
         procs = [str(Path(group, "cgroup.procs")) for group in self.cgroups]
-        return {**dataclasses.asdict(self), "cgroup_procs": procs}
+        return {**vars(self), "cgroup_procs": procs}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

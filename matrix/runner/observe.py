@@ -67,7 +67,8 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     missing: list[NotCollected] = []
     ending = _exit(raw)
     registrations = runtimes.registrations(set(raw.pids))
-    runtimes.remove_registrations(set(raw.pids))
+    if registrations:
+        runtimes.remove_registrations(set(raw.pids))
     hook = _hook(folder, raw, missing)
     events = raw.exits.of_tree(set(raw.pids) | set(hook.processes))
     crashed = crash.examine(_core_plan(raw), _crashed(raw, ending, events), raw.cwds, folder)
@@ -85,7 +86,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     bounds = _limits(attempt, raw)
     missing += limits.not_held(bounds, started=raw.child.pid is not None)
     if raw.group is None:
-        missing.append(NotCollected(what="memory cgroup", why=cgroup.why_not() or "it could not be made"))
+        missing.append(NotCollected(what="memory cgroup", why=cgroup.why_not() or "none was made"))
     return Observation(
         attempt=attempt.id,
         key=attempt.key,
@@ -190,14 +191,15 @@ def _curve(attempt: Attempt, folder: Path, raw: Raw, ending: Exit) -> MemoryCurv
 def _libraries(folder: Path, raw: Raw, core: CoreNotes | None) -> list[Library]:
     """The census at the last moment that could be seen, for each process: at death, at a normal exit, or sampled."""
     texts: dict[int, tuple[str, Seen]] = {pid: (text, "sampled") for pid, text in raw.maps.items()}
-    for path in folder.glob("maps.*.txt"):
+    written = list(folder.glob("maps.*.txt")) if raw.hook else []
+    for path in written:
         with contextlib.suppress(ValueError, OSError):
             texts[int(path.name.split(".")[1])] = (path.read_text(errors="replace"), "exit")
     if core and core.maps:
         texts[core.pid] = (core.maps, "core")
     parts = [f"# pid {pid} seen: {seen}\n{text}" for pid, (text, seen) in sorted(texts.items())]
     (folder / "maps.txt").write_text("\n".join(parts))
-    for path in folder.glob("maps.*.txt"):
+    for path in written:
         path.unlink()
     return [library for pid, (text, seen) in sorted(texts.items()) for library in runtimes.census(text, pid=pid, seen=seen)]
 
@@ -224,10 +226,10 @@ def _hook(folder: Path, raw: Raw, missing: list[NotCollected]) -> HookFacts:
 
 
 def _crash_stack(folder: Path, raw: Raw) -> list[str]:
-    """faulthandler's stack of the main process; all of them are joined in stacks.txt."""
-    texts = {path: log.text(path) for path in sorted(folder.glob("stacks.*.txt"))}
+    """faulthandler's stack of the main process, or of another one that crashed; all of them are joined in stacks.txt."""
+    texts = {path: log.text(path) for path in sorted(folder.glob("stacks.*.txt"))} if raw.hook else {}
     (folder / "stacks.txt").write_text("\n".join(f"# {path.name}\n{text}" for path, text in texts.items() if text))
     for path in texts:
         path.unlink()
     main = folder / f"stacks.{raw.child.pid}.txt"
-    return log.crash_stack(texts.get(main, ""))
+    return next((stack for text in [texts.get(main, ""), *texts.values()] if (stack := log.crash_stack(text))), [])
