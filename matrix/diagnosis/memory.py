@@ -19,6 +19,7 @@ WORKING_SET, RETENTION, WORKERS, ALLOCATOR = CAUSES = (
 GROWING = ("linear", "staircase")
 GIB = 1 << 30
 FAR_BELOW = 0.7  # of the limit: a peak below this was not stopped by it
+FIRST_STEPS = 5
 GREW_BY = 0.5  # of the final size, since the first step: retention rather than one large working set
 MOST, FEW = 0.5, 0.15  # of the tree's memory in its workers
 DIFFERS = 1.2  # ratio of two peaks that is no accident
@@ -30,7 +31,7 @@ def findings(case: Case) -> Iterator[Finding]:
     killed = [death for death in case.deaths if case.outcomes[death.attempt].signature == "SIGKILL:memory"]
     for death in killed:
         yield from _killed(death)
-        yield from _form(death)
+        yield from _form(case, death)
         yield from _workers(death)
     if killed:
         yield from _allocator(case, killed)
@@ -51,11 +52,11 @@ def _killed(death: Observation) -> Iterator[Finding]:
 
 
 # ------------------------------------------------------------------ the form of the curve
-def _form(death: Observation) -> Iterator[Finding]:
+def _form(case: Case, death: Observation) -> Iterator[Finding]:
     """Growth with the steps is retention; a level, or one large step, is a working set."""
     curve = death.curve
-    if curve is None or curve.shape == "unknown":
-        yield from _by_ends(death)
+    if curve is None or curve.shape == "unknown" or _before_steps(case, death):
+        yield from _by_ends(case, death)
         return
     if curve.shape in GROWING:
         fact = _growth(curve)
@@ -71,24 +72,30 @@ def _form(death: Observation) -> Iterator[Finding]:
     yield _finding(ALLOCATOR, "form", death, -1.0, fact, "memory.csv")
 
 
-def _by_ends(death: Observation) -> Iterator[Finding]:
-    """Without a curve that is long enough: the first step against the end."""
+def _before_steps(case: Case, death: Observation) -> bool:
+    """Whether it died before the first steps that other runs take: whatever rose until then, it was not the steps."""
+    return (death.progress.last_step or 0) < FIRST_STEPS and any(o.progress.last_step for o in case.observations)
+
+
+def _by_ends(case: Case, death: Observation) -> Iterator[Finding]:
+    """Without a curve of its steps that is long enough: the first step against the end."""
     steps, memory = death.progress.last_step, death.memory
-    if _grew(death):
+    if _grew(case, death):
         first, last = _size(memory.first_tree_rss_bytes), _size(memory.last_tree_rss_bytes)
         fact = f"memory grew from {first} at the first step to {last} at step {steps}"
         yield _finding(RETENTION, "form", death, 1.5, fact, "memory.csv")
         return
-    fact = "it was killed before it had taken its first steps" if not steps or steps < 5 else "memory did not grow with the steps"
+    early = (steps or 0) < FIRST_STEPS
+    fact = "it was killed before it had taken its first steps" if early else "memory did not grow with the steps"
     yield _finding(WORKING_SET, "form", death, 1.0, fact, "memory.csv")
     yield _finding(RETENTION, "form", death, -1.0, fact, "memory.csv")
 
 
-def _grew(death: Observation) -> bool:
-    if death.curve and death.curve.shape != "unknown":
+def _grew(case: Case, death: Observation) -> bool:
+    if death.curve and death.curve.shape != "unknown" and not _before_steps(case, death):
         return death.curve.shape in GROWING
     first, last, steps = death.memory.first_tree_rss_bytes, death.memory.last_tree_rss_bytes, death.progress.last_step
-    return bool(first and last and steps and steps >= 5 and last - first >= GREW_BY * last)
+    return bool(first and last and steps and steps >= FIRST_STEPS and last - first >= GREW_BY * last)
 
 
 def _growth(curve: MemoryCurve) -> str:
@@ -148,7 +155,7 @@ def _worker_count(observation: Observation) -> int:
 # ------------------------------------------------------------------ across attempts
 def _scaling(case: Case, killed: list[Observation]) -> Iterator[Finding]:
     """What the peak follows: the number of workers, or what one step holds."""
-    grew = any(_grew(death) for death in killed)
+    grew = any(_grew(case, death) for death in killed)
     for axis in case.result.culprit:
         others = [o for o in case.survivors if _differs_only_in(o.trial.cell, killed[0].trial.cell, axis)]
         same = [death for death in killed if death.trial.cell == killed[0].trial.cell]

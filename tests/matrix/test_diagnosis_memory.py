@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +14,7 @@ import pytest
 from matrix.diagnosis import judge, memory
 from matrix.diagnosis.case import Case
 from matrix.records import Exit, Forecast, Memory, MemoryCurve, Observation, ProcessMemory, Progress, Slope, Trial, Verdict
+from matrix.runner import cgroup
 from matrix.search import Search
 from tests.matrix.test_diagnosis import GIB, SPEC, verdict
 
@@ -134,3 +139,39 @@ def test_a_peak_of_file_cache_does_not_accuse_memory() -> None:
     found = verdict({("u", 1): abort, ("v", 1): lived(100 * MIB), ("v", 2): lived(100 * MIB)})
     ruled_out = {entry.cause: entry.why for entry in found.ruled_out}
     assert "without file cache peaked at 100 MiB" in ruled_out["memory_retention"]
+
+
+# ------------------------------------------------------------------ real deaths
+PROGRAM = Path(__file__).parents[1] / "children" / "runs_out_of_memory.py"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(cgroup.why_not()), reason=f"no memory cgroup here: {cgroup.why_not()}")
+@pytest.mark.parametrize(
+    ("axis", "values", "cause"),
+    [
+        ("workers", [2, 4, 8], "memory_worker_multiplication"),
+        ("leak", [0, 8], "memory_retention"),
+        ("batch", [10, 60, 400], "memory_working_set"),
+    ],
+)
+def test_a_real_program_that_is_killed_by_the_kernel_is_diagnosed(tmp_path: Path, axis: str, values: list[int], cause: str) -> None:
+    spec = {
+        "name": "memory",
+        "run": {
+            "command": [sys.executable, str(PROGRAM)],
+            "finished": "training finished",
+            "length": {"flag": "--max-steps"},
+        },
+        "matrix": {axis: values},
+        "known_bad": {axis: values[-1]},
+        "search": {"max_runs": 14, "seed": 0},
+        "limits": {"wall": "60s", "memory": "300MiB"},
+        "executor": {"jobs": 1},
+    }
+    (tmp_path / "spec.yaml").write_text(json.dumps(spec))  # JSON is YAML
+    done = subprocess.run([sys.executable, "-m", "matrix", "run", "spec.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(next(tmp_path.rglob("verdict.json")).read_text())
+    assert (found["status"], found["ranking"][0]["cause"]) == ("diagnosed", cause), found["status_text"]
+    assert found["ranking"][0]["culprit"] == {axis: [values[-1]]}
