@@ -151,20 +151,31 @@ def _attempt(gib: float, folder: Path, guardian: Guardian, seconds: float) -> tu
 def at_100_hz(gib: float, folder: Path) -> dict[str, Any]:
     """The sampler in a loop of its own; PSS begins after the first second, so short stretches have none."""
     with Tree(gib, "sleep") as tree:
-        plain = [_loop(tree, folder, 0.95) for _ in range(8)]
+        plain = [_loop(tree, folder, 0.95) for _ in range(10)]
         shares = _loop(tree, folder, WATCHED_S)
     return {
-        "percent of a core, samples and looks": round(statistics.mean(used for used, _ in plain), 2),
-        "Hz": round(statistics.mean(rate for _, rate in plain), 1),
+        "percent of a core, waking up alone": round(statistics.median(_waking() for _ in range(5)), 2),
+        "percent of a core, samples and looks": round(statistics.median(used for used, _ in plain), 2),
+        "Hz": round(statistics.median(rate for _, rate in plain), 1),
         "percent of a core with PSS": round(shares[0], 2),
         "Hz with PSS": round(shares[1], 1),
     }
 
 
+def _waking() -> float:
+    """Percent of a core that this machine takes for a thread that wakes up a hundred times and does nothing."""
+    began, cpu = time.monotonic(), time.thread_time()
+    for _ in range(100):
+        time.sleep(0.01)
+    return 100 * (time.thread_time() - cpu) / (time.monotonic() - began)
+
+
 def _loop(tree: Tree, folder: Path, seconds: float) -> tuple[float, float]:
-    """(percent of a core, samples a second)."""
+    """(percent of a core, samples a second) once the processes are known."""
     sampler = Sampler(folder / "memory.csv")
-    sampler.look(0.0, tree.pids, tree.child.pid)
+    for _ in range(3):
+        sampler.look(0.0, tree.pids, tree.child.pid)
+        time.sleep(0.02)
     began, cpu, next_look = time.monotonic(), time.thread_time(), 0.5
     while (now := time.monotonic() - began) < seconds:
         if now >= next_look:
@@ -258,6 +269,7 @@ def main() -> None:
             "100 Hz": at_100_hz(gib, folder),
             "a whole attempt": whole_attempt(min(gib, 1.0), folder),
             "slow-down of a loop": slow_down(min(gib, 2.0), folder),
+            "load at the end": round(psutil.getloadavg()[0], 1),
             "wanted": WANTED,
         }
     save("sampling", figures)

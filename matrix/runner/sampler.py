@@ -9,7 +9,6 @@ a new kind needs no new format.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import time
 from pathlib import Path
@@ -21,6 +20,7 @@ from matrix.evidence.processes import roles
 from matrix.records import ProcessMemory
 from matrix.runner.cgroup import Group
 from matrix.runner.curve_file import CurveFile
+from matrix.runner.held import Held
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 LINUX = Path("/proc/self").exists()
@@ -47,22 +47,6 @@ class Pace:
         self.next_s = now_s + max(every_s, self._costs * cpu_s)
 
 
-@dataclasses.dataclass(kw_only=True)
-class _Held:
-    """What is known of one process; `figures` has the kinds of memory.csv."""
-
-    role: str = "other"
-    rank: int | None = None
-    first_s: float
-    last_s: float
-    peak: int = 0
-    threads: int = 0  # most seen, as the next one
-    descriptors: int = 0
-    descriptor_limit: int | None = None
-    figures: dict[str, int] = dataclasses.field(default_factory=dict)
-    prefix: str  # of its rows, behind time and step
-
-
 class Sampler:
     """`folders` are watched for free space, by the name of the row; times are seconds since the attempt's start."""
 
@@ -80,7 +64,7 @@ class Sampler:
         self._group = group
         self._usage = _open_usage(group)
         self._open: dict[int, int] = {}  # pid -> descriptor of its statm
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, Held] = {}
         self._fresh: set[int] = set()  # their role is not certain yet
         self._step = ""
         self._raw: list[tuple[float, int | None, list[tuple[int, bytes]], bytes | None]] = []  # time, step, statm of each process, usage
@@ -114,7 +98,7 @@ class Sampler:
             os.close(self._open.pop(pid))
         new = pids - set(self._pss)
         for pid in new:
-            self._held[pid] = _Held(first_s=now_s, last_s=now_s, prefix=f",{pid},other,,host,")
+            self._held[pid] = Held(first_s=now_s, last_s=now_s, prefix=f",{pid},other,,host,")
             with contextlib.suppress(OSError):
                 self._open[pid] = os.open(f"/proc/{pid}/statm", os.O_RDONLY)
         self._fresh |= new
@@ -249,7 +233,7 @@ class Sampler:
         if main and main_maxrss and len(self._held) == 1:
             main.peak = max(main.peak, main_maxrss)
         largest = sorted(self._held.items(), key=lambda item: -item[1].peak)
-        return [_record(pid, held) for pid, held in largest[:MOST_REPORTED] if held.peak]
+        return [held.record(pid) for pid, held in largest[:MOST_REPORTED] if held.peak]
 
     def close(self) -> None:
         self.settle()
@@ -263,29 +247,6 @@ def _sizes(statm: bytes) -> tuple[int, int]:
     """(RSS, shared part of it) in bytes; zeros for a process that has no memory any more."""
     fields = statm.split(b" ", 3)
     return (int(fields[1]) * PAGE, int(fields[2]) * PAGE) if len(fields) > 3 else (0, 0)
-
-
-def _record(pid: int, held: _Held) -> ProcessMemory:
-    figures = held.figures
-    return ProcessMemory(
-        pid=pid,
-        role=held.role,
-        rank=held.rank,
-        first_s=round(held.first_s, 3),
-        last_s=round(held.last_s, 3),
-        peak_rss_bytes=held.peak,
-        anon_bytes=figures.get("anon", 0),
-        file_bytes=figures.get("file", 0),
-        shmem_bytes=figures.get("shmem", 0),
-        swap_bytes=figures.get("swap", 0),
-        pss_bytes=figures.get("pss"),
-        uss_bytes=figures.get("uss"),
-        minor_faults=figures.get("minor_faults", 0),
-        major_faults=figures.get("major_faults", 0),
-        threads=held.threads,
-        descriptors=held.descriptors or None,
-        descriptor_limit=held.descriptor_limit,
-    )
 
 
 def _open_usage(group: Group | None) -> int | None:
