@@ -349,7 +349,7 @@ def test_a_crash_that_comes_every_second_time_is_pinned_down_in_nine_of_ten_prog
     assert right >= 27 and wrong <= 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_crash_that_comes_every_second_time_is_pinned_down_in_nine_of_ten_of_many_programs():
     right, wrong = right_of(0.5, seeds=400)
     assert right >= 360 and wrong <= 20
