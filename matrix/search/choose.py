@@ -18,7 +18,7 @@ from matrix.search.words import changed
 
 LEADING = 400  # hypotheses that the choice looks at
 BRANCHES = 3  # outstanding runs whose answers are all considered
-LEAST_BITS = 0.004  # a run that is expected to teach less is not worth asking
+LEAST_BITS = 0.001  # a run that is expected to teach less is not worth asking
 NEVER_STARTS = 6  # unavailable answers in a row after which nothing more is asked
 
 
@@ -120,5 +120,5 @@ def _nothing_starts(ledger: Ledger) -> bool:
 def _why(view: View, cell: Cell, dying: float) -> str:
     changes = view.grid.changes(cell)
     if not changes:
-        return f"The known-bad cell once more: it dies in about {dying:.0%} of runs, and how often decides what survivals are worth."
-    return f"Does it still die with {changed(changes)}?  As far as is known, with a chance of {dying:.0%}; the answer rules out most for its time."
+        return f"The known-bad cell once more: how often it dies ({dying:.0%}?) decides what survivals are worth."
+    return f"Does it still die with {changed(changes)}?  A chance of {dying:.0%} so far; the answer rules out most for its time."

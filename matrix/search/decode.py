@@ -5,6 +5,7 @@ Whatever asks the questions, this reads the answers: it knows nothing of the ord
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
@@ -44,10 +45,11 @@ class View:
     vetoed: Mapping[Change, str]
     preferred: tuple[Change, ...]
     belief: Belief | None = None
-    needed: int = dataclasses.field(init=False)  # survivals that are believed now
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "needed", self.repeats or self._needed())
+    @functools.cached_property
+    def needed(self) -> int:
+        """Survivals of a cell that are believed now."""
+        return self.repeats or self._needed()
 
     # -------------------------------------------------------------- single cells
     def tally(self, change: Change) -> Tally:
@@ -78,6 +80,10 @@ class View:
         return "survives" if dies <= 1 - self.confidence else "open"
 
     def states(self) -> dict[Change, State]:
+        return self._states
+
+    @functools.cached_property
+    def _states(self) -> dict[Change, State]:
         return {change: self.state(self.grid.apply(dict([change]))) for change in self.grid.singles}
 
     def mixture(self, *, verified: bool = True) -> Mixture:

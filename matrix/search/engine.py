@@ -101,13 +101,16 @@ class Search:
         """What teaches most until one crash set leads clearly; then the runs that must bear it out, and more until it is sure."""
         from matrix.search import choose  # here: it imports numpy
 
-        stages: list[Callable[[], Step]] = [lambda: find.named_step(view), lambda: find.combination_step(view, self.seed)]
+        stages: list[Callable[[], Step]] = [lambda: find.named_step(view)]
+        if belief.decided:
+            stages.append(lambda: find.combination_step(view, self.seed))
         stages.append(lambda: verify.step(view, self.seed))
         if not belief.frozen:
             stages.insert(0, lambda: choose.step(view, belief, "find"))
         elif not belief.decided:
             stages.append(lambda: choose.step(view, belief, "verify"))
-        return next((found for stage in stages if (found := stage()) is not None), None)
+        steps = (stage() for stage in stages)
+        return next((found for found in steps if isinstance(found, Want) or (found == "wait" and self._ledger.pending)), None)
 
     def _find(self, view: View) -> Step:
         single = find.step(view, find.single_cells(view) + find.named_cells(view))

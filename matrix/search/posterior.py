@@ -27,7 +27,6 @@ LOG_BACKGROUND = np.log([0.85, 0.05, 0.05, 0.05])
 OPEN = 0.02  # prior of a crash set that is not among the hypotheses: every cell for itself
 SHARES = np.array([0.2, 0.5, 0.8])  # of cells that die in the open world
 REPORTED = 0.05  # chance that a death people reported was another failure than the one that is looked for
-SURE = 2.5  # the search goes on until its error is so many times smaller than the asked one: models are never quite right
 FROZEN = 0.9  # of the best crash set: from here on it is what fresh runs must show, and runs are verification runs
 TOP = 64  # hypotheses looked at one by one
 
@@ -39,6 +38,7 @@ class Belief:
 
     def __init__(self, space: Space, ledger: Ledger, confidence: float) -> None:
         self.space, self.confidence = space, confidence
+        self._dying: dict[Key, float] = {}
         self.cut = Cut(ledger)
         self._cells, self._inner, self._outer = _likelihoods(ledger, self.cut)
         columns = [space.column(cell) for cell in self._cells.values()]
@@ -62,7 +62,7 @@ class Belief:
 
     @property
     def decided(self) -> bool:
-        return self.mass >= 1 - (1 - self.confidence) / SURE
+        return self.mass >= self.confidence
 
     @property
     def frozen(self) -> bool:
@@ -76,7 +76,10 @@ class Belief:
     # -------------------------------------------------------------- cells
     def dies(self, cell: Mapping[str, Value]) -> float:
         """Probability that a cell is in the crash set."""
-        return float(self.weights @ self.space.column(cell)) + self.open * self._open_dies(self.space.grid.key(cell))
+        key = self.space.grid.key(cell)
+        if key not in self._dying:
+            self._dying[key] = float(self.weights[self.space.column(cell)].sum()) + self.open * self._open_dies(key)
+        return self._dying[key]
 
     def best_contains(self, cell: Mapping[str, Value]) -> bool:
         return bool(self.space.column(cell)[self.best])
