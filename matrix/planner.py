@@ -6,6 +6,7 @@ verdict is rewritten after every attempt.  So whatever kills the tool, `--resume
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -16,7 +17,6 @@ import socket
 import sys
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -35,7 +35,7 @@ from matrix.search import Search
 from matrix.spec import Spec
 from matrix.spec.fingerprint import fingerprint
 from matrix.spec.model import Limits as SpecLimits
-from matrix.spec.placeholders import fill
+from matrix.spec.placeholders import NAMES, fill
 
 GAPS = 10  # idle and stall are never shorter than this many times the longest gap of a surviving run
 STACKS_WANTED = 4  # deaths with native stacks; of the others only the libraries are read (a whole core costs about a second)
@@ -69,8 +69,9 @@ class Planner:
         self._crashes = Crashes()
         self._stacks = 0
         self._longest_gap = 0.0
-        self._adoptable: dict[str, list[tuple[Attempt, Observation]]] = defaultdict(list)  # by key: complete, no trial has taken them yet
-        self._next_number = self._adopt_folder() + 1
+        self._wall_before_s = 0.0
+        self._next_number = self._highest_number() + 1
+        self._adopt_folder()
 
     def run(self, asked_to_end: threading.Event) -> Verdict:
         """Until the search has no more questions or a budget is spent; an incomplete verdict when it was asked to end before.
@@ -111,8 +112,6 @@ class Planner:
                 outcome = Outcome(kind="unavailable", reason=reason)
                 self.search.tell(trial, outcome)
                 self.view.finished(attempt.id, trial, outcome, self.search.leading())
-            elif self._adoptable[attempt.key]:
-                self._adopt(trial, *self._adoptable[attempt.key].pop(0))
             else:
                 self._submit(attempt, holders)
 
@@ -122,12 +121,6 @@ class Planner:
         self._next_number += 1
         self.view.started(attempt)
         self.pool.submit(self._job(attempt, holders))
-
-    def _adopt(self, trial: Trial, attempt: Attempt, observation: Observation) -> None:
-        """A complete attempt answers the trial; what no trial asks for (of an edited program, of other limits) is no evidence."""
-        self._trials[attempt.id] = trial
-        self.environments[attempt.id] = attempt.env
-        self._take(observation)
 
     def _unavailable(self, trial: Trial) -> str | None:
         return next((why for axis, value in trial.cell.items() if (why := self.spec.unavailable(axis, value))), None)
@@ -167,17 +160,17 @@ class Planner:
             argv=command(launch.argv),
             env=launch.env,
             cwd=str(working_folder(spec)),
-            key=self._key(trial, holders),
+            key=self._key(trial),
             program=self.program,
             memory_limit_bytes=spec.limits.memory_bytes,
             cpus=cpus,
         )
         return attempt, holders
 
-    def _key(self, trial: Trial, holders: Mapping[str, str]) -> str:
+    def _key(self, trial: Trial) -> str:
         """Equal for attempts that answer the same question: everything that shapes what is observed, but not its number or its port."""
         spec = self.spec
-        constant = spec.launch(trial.cell, max_steps=trial.max_steps, placeholders={name: f"<{name}>" for name in holders})
+        constant = spec.launch(trial.cell, max_steps=trial.max_steps, placeholders={name: f"<{name}>" for name in NAMES})
         what = [command(constant.argv), constant.env, str(working_folder(spec)), trial.cell, trial.max_steps, trial.probes, self.program]
         how = [spec.run.model_dump(exclude={"command", "env", "cwd", "length"}), spec.limits.model_dump(), spec.evidence.model_dump()]
         return hashlib.sha256(json.dumps([what, how], sort_keys=True).encode()).hexdigest()[:24]
@@ -252,7 +245,7 @@ class Planner:
         return deaths / (deaths + survivals) if deaths + survivals else 1.0
 
     def _write(self, *, complete: bool) -> Verdict:
-        verdict = build(self._case(), name=self.spec.name, complete=complete, wall_s=time.monotonic() - self._started)
+        verdict = build(self._case(), name=self.spec.name, complete=complete, wall_s=self._wall_before_s + time.monotonic() - self._started)
         records.write(self.folder / "verdict.json", verdict)
         return verdict
 
@@ -268,21 +261,48 @@ class Planner:
         )
 
     # -------------------------------------------------------------- resuming
-    def _adopt_folder(self) -> int:
-        """Read what is complete and remove what is not; the highest attempt number that was used."""
-        highest = 0
+    def _adopt_folder(self) -> None:
+        """Tell the search what is complete and of this program and specification; the rest of it is kept, and is no evidence."""
         for part in self.folder.glob(".*.part"):  # of a tool that was killed while it wrote
             part.unlink()
-        for folder in sorted((self.folder / "attempts").glob("[0-9]*-*")):
-            highest = max(highest, int(folder.name.split("-")[0]))
+        with contextlib.suppress(OSError, ValueError):
+            self._wall_before_s = records.read(Verdict, self.folder / "verdict.json").wall_s
+        for attempt, observation in self._complete():
+            if not self._asks(attempt):
+                continue
+            trial = dataclasses.replace(attempt.trial, id=self.search.new_id())
+            self._trials[attempt.id] = trial
+            self.environments[attempt.id] = attempt.env
+            self._remember(observation)
+            self.search.tell(trial, self.outcomes[attempt.id])
+            self.view.finished(attempt.id, trial, self.outcomes[attempt.id], "")
+        if self.observations:
+            advise(self.search, self._case(), self._write(complete=False).ranking[0].cause)
+            self.view.expects(self.search.expected_runs(self._crash_rate()))
+
+    def _complete(self) -> Iterator[tuple[Attempt, Observation]]:
+        """Complete attempts by number; what is not complete is removed."""
+        for folder in self._attempt_folders():
             try:
                 attempt = records.read(Attempt, folder / "attempt.json")
                 observation = records.read(Observation, folder / "observation.json")
             except (OSError, ValueError):
                 shutil.rmtree(folder)
             else:
-                self._adoptable[observation.key].append((attempt, observation))
-        return highest
+                yield attempt, observation
+
+    def _asks(self, attempt: Attempt) -> bool:
+        """Whether this specification would start that attempt in the same way."""
+        try:
+            return attempt.key == self._key(attempt.trial)
+        except ValueError:  # its cell is not on the grid any more
+            return False
+
+    def _highest_number(self) -> int:
+        return max((int(folder.name.split("-")[0]) for folder in self._attempt_folders()), default=0)
+
+    def _attempt_folders(self) -> list[Path]:
+        return sorted((self.folder / "attempts").glob("[0-9]*-*"))
 
 
 def command(argv: list[str]) -> list[str]:
