@@ -29,6 +29,7 @@ SLOW_S = 0.05  # then 20 Hz: a death within a step is still seen, at a third of 
 FIRST_SHARES_S = 1.0  # a child that is gone by then is left alone
 SAMPLE_COSTS, LOOK_COSTS, SHARES_COSTS = 66, 200, 100  # the next one no sooner than so many times its CPU: 1.5 %, 0.5 %, 1 % of a core
 CHECK_COSTS = 10  # while RSS is above the limit that the watchdog guards
+WALK_S = 12e-3 / (1 << 30)  # for each byte in 4 KiB pages
 LARGEST_SHARES = 32 << 30  # a walk of more would stop this thread, which also drains the child's output, for half a second
 WHY_TOO_LARGE = "a process is larger than 32 GiB, and reading its PSS would take half a second each time"
 UNREAD = -1
@@ -213,7 +214,7 @@ class Sampler:
         self._pss[pid] = before  # to the end of the queue
         if held.peak > LARGEST_SHARES:
             self.too_large.add(pid)
-        elif found := process_memory.shares(pid):
+        elif now_s >= SHARES_COSTS * WALK_S * held.peak and (found := process_memory.shares(pid)):  # the first one is rationed too
             self._pss[pid] = found[0]
             for kind, value in zip(("pss", "uss"), found, strict=True):
                 held.figures[kind] = max(value, held.figures.get(kind, 0))

@@ -129,6 +129,18 @@ def test_the_shares_of_a_process_are_not_read_again_before_a_hundred_times_their
     assert (tmp_path / "memory.csv").read_text().count(",pss,") == 1
 
 
+def test_the_shares_of_a_large_process_are_not_read_in_its_first_seconds(sampler: Sampler, tmp_path: Path) -> None:
+    held = bytearray(b"x") * (300 * MIB)  # whose first reading would cost some 4 ms, or 1 % of 0.4 s
+    sampler.sample(0.2, None)
+    sampler.settle()
+    sampler._shares.next_s = 0.0
+    for at, wanted in ((0.3, 0), (2.0, 1)):
+        sampler.sample(at, None)
+        sampler.look(at, {os.getpid()}, os.getpid())
+        assert (tmp_path / "memory.csv").read_text().count(",pss,") == wanted
+    assert len(held) == 300 * MIB
+
+
 def test_a_process_that_is_gone_leaves_the_others_alone(sampler: Sampler) -> None:
     child = os.fork()
     if child == 0:
