@@ -1,6 +1,7 @@
-"""What the engine adds to one attempt against a bare `subprocess.run` of the same command: `python -m benchmarks.overhead`.
+"""What the engine adds to one attempt, in three settings, each interleaved with what it is compared with: `python -m benchmarks.overhead`.
 
-Interleaved in one run.  `true` shows the fixed cost; a short Python program shows what the hook adds to a Python child.
+Unwatched: 1,000 attempts of `true` with 2 jobs against `xargs -P 2`.  Isolated: cgroup, sampler and guardian over a bare
+Popen + wait.  Everything: hook, cgroup, sampler, kernel log, core, on a short healthy Python program.
 """
 
 from __future__ import annotations
@@ -12,57 +13,90 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from benchmarks.record import save, spread
+from matrix.executors.local import LocalPool
 from matrix.records import Attempt, Trial
 from matrix.runner.attempt import Job, run
 from matrix.runner.launcher import Guardian
 from matrix.runner.patience import Limits
 
-ROUNDS = 40
+ROUNDS, BLOCK, BLOCKS = 40, 100, 10
 GIB = 1 << 30
-COMMANDS = {"true": ["true"], "python": [sys.executable, "-c", "print('step 1')"]}
+TRUE, PYTHON = ["true"], [sys.executable, "-c", "print('step 1')"]
+UNWATCHED: dict[str, Any] = {"hook": False, "core": False, "watch": False}
+WANTED = {"unwatched_rate_against_xargs_at_least": 0.5, "isolated_added_ms_at_most": 5, "everything_added_ms_at_most": 40}
 
 
-def bare(argv: list[str]) -> float:
+def job(argv: list[str], folder: Path, number: int, memory: int | None = GIB, **options: Any) -> Job:
+    name = f"{number:05d}-0"
+    cell = Trial(id=number, cell={})
+    attempt = Attempt(id=name, trial=cell, argv=argv, env={}, cwd=str(folder), key="", program="", memory_limit_bytes=memory)
+    return Job(attempt=attempt, folder=folder / name, limits=Limits(), **options)
+
+
+def popen(argv: list[str]) -> float:
     began = time.perf_counter()
-    subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, check=True)
+    subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).wait()
     return time.perf_counter() - began
 
 
-def supervised(argv: list[str], folder: Path, guardian: Guardian, number: int) -> float:
-    attempt = Attempt(
-        id=f"{number:04d}-0",
-        trial=Trial(id=number, cell={}),
-        argv=argv,
-        env={},
-        cwd=str(folder),
-        key="",
-        program="",
-        memory_limit_bytes=GIB,
-    )
+def attempt(wanted: Job, guardian: Guardian) -> float:
     began = time.perf_counter()
-    run(Job(attempt=attempt, folder=folder / attempt.id, limits=Limits()), guardian, stop=threading.Event())
+    run(wanted, guardian, stop=threading.Event())
     return time.perf_counter() - began
 
 
-def measure(argv: list[str], folder: Path, guardian: Guardian, first: int) -> dict[str, object]:
-    bare(argv), supervised(argv, folder, guardian, first)  # warm
-    pairs = [(bare(argv), supervised(argv, folder, guardian, first + 1 + n)) for n in range(ROUNDS)]
+def added(argv: list[str], folder: Path, guardian: Guardian, first: int, **options: Any) -> dict[str, Any]:
+    popen(argv), attempt(job(argv, folder, first, **options), guardian)  # warm
+    pairs = [(popen(argv), attempt(job(argv, folder, first + 1 + n, **options), guardian)) for n in range(ROUNDS)]
     plain, ours = zip(*pairs, strict=True)
-    added = statistics.median(b - a for a, b in pairs)
     return {
-        "subprocess.run": spread(plain),
+        "Popen + wait": spread(plain),
         "attempt": spread(ours),
-        "added_median_ms": round(added * 1e3, 2),
-        "ratio_median": round(statistics.median(b / a for a, b in pairs), 2),
+        "added_median_ms": round(statistics.median(b - a for a, b in pairs) * 1e3, 2),
+    }
+
+
+def xargs() -> float:
+    began = time.perf_counter()
+    words = "\n".join(map(str, range(BLOCK)))
+    subprocess.run(["xargs", "-P", "2", "-n", "1", "true"], input=words, text=True, check=True)
+    return time.perf_counter() - began
+
+
+def pool_of_two(pool: LocalPool, folder: Path, first: int) -> float:
+    began = time.perf_counter()
+    waiting = iter(range(first, first + BLOCK))
+    for number in waiting:
+        pool.submit(job(TRUE, folder, number, None, **UNWATCHED))
+        if not pool.free:
+            pool.wait()
+    while pool.running:
+        pool.wait()
+    return time.perf_counter() - began
+
+
+def rates(folder: Path) -> dict[str, Any]:
+    with LocalPool(2) as pool:
+        pool_of_two(pool, folder, 0)  # warm
+        pairs = [(xargs(), pool_of_two(pool, folder, BLOCK * (1 + n))) for n in range(BLOCKS)]
+    return {
+        "xargs_per_s": round(BLOCK / statistics.median(a for a, _ in pairs)),
+        "attempts_per_s": round(BLOCK / statistics.median(b for _, b in pairs)),
+        "ratio_median": round(statistics.median(a / b for a, b in pairs), 2),
     }
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, Guardian() as guardian:
-        figures = {name: measure(argv, Path(folder), guardian, 1000 * n) for n, (name, argv) in enumerate(COMMANDS.items())}
-    save("overhead", {"rounds": ROUNDS, "everything on (cgroup, sampler, hook, core)": figures})
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        figures: dict[str, Any] = {"unwatched, 2 jobs": rates(folder)}
+        with Guardian() as guardian:
+            figures["isolated"] = added(TRUE, folder, guardian, 90_000, hook=False, core=False)
+            figures["everything"] = added(PYTHON, folder, guardian, 91_000)
+    save("overhead", {"rounds": ROUNDS, "attempts": BLOCK * BLOCKS, **figures, "wanted": WANTED})
 
 
 if __name__ == "__main__":

@@ -87,6 +87,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     missing += limits.not_held(bounds, started=raw.child.pid is not None)
     if raw.group is None:
         missing.append(NotCollected(what="memory cgroup", why=cgroup.why_not() or "none was made"))
+    memory = _memory(attempt, raw)
     return Observation(
         attempt=attempt.id,
         key=attempt.key,
@@ -95,7 +96,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         wall_s=raw.wall_s,
         started_unix_s=raw.started_unix_s,
         progress=raw.progress,
-        memory=_memory(attempt, raw),
+        memory=memory,
         curve=_curve(attempt, folder, raw, ending),
         processes=raw.processes,
         libraries=libraries,
@@ -109,7 +110,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         kernel_lines=kernel_lines,
         output_tail=log.tail(folder / "stdout.log", TAIL_LINES) + log.tail(folder / "stderr.log", TAIL_LINES),
         dropped_output_bytes=raw.dropped_bytes,
-        deaths=_deaths(raw, ending, events, hook, kernel_lines, stderr),
+        deaths=_deaths(raw, ending, events, _roles(raw, hook, memory), kernel_lines, stderr),
         limits=bounds,
         survivors_ended=raw.leftovers,
         not_collected=missing,
@@ -123,12 +124,10 @@ def _exit(raw: Raw) -> Exit:
 
 
 def _deaths(
-    raw: Raw, ending: Exit, events: dict[int, ExitEvent], hook: HookFacts, kernel_lines: list[str], stderr: str
+    raw: Raw, ending: Exit, events: dict[int, ExitEvent], roles: dict[int, str], kernel_lines: list[str], stderr: str
 ) -> list[Death]:
     if raw.child.pid is None:
         return []
-    roles = {pid: process.role for pid, process in hook.processes.items()}
-    roles |= {process.pid: process.role for process in raw.processes if process.pid not in roles}
     times = {pid: event.monotonic_s - raw.started_monotonic_s for pid, event in events.items()}
     ended_s = raw.ending_s if raw.ending_s is not None else times.get(raw.child.pid, raw.wall_s)
     return deaths.deaths(
@@ -137,11 +136,20 @@ def _deaths(
             ending=ending,
             end_s=ended_s,
             events={pid: (event, times[pid]) for pid, event in events.items()},
-            roles=dict.fromkeys(raw.pids, "other") | roles,
+            roles=roles,
             kernel_lines=kernel_lines,
             said=deaths.said(stderr),
         )
     )
+
+
+def _roles(raw: Raw, hook: HookFacts, memory: Memory) -> dict[int, str]:
+    """What each process was for: as the hook inside it says, else as it looked from outside; a rank is told by its environment."""
+    found = dict.fromkeys(raw.pids, "other")
+    found |= {process.pid: process.role for process in memory.processes}
+    found |= {process.pid: process.role for process in raw.processes}
+    found |= {pid: process.role for pid, process in hook.processes.items()}
+    return found | {process.pid: "rank" for process in memory.processes if process.rank is not None and found[process.pid] != "main"}
 
 
 def _limits(attempt: Attempt, raw: Raw) -> list[Limit]:

@@ -193,6 +193,24 @@ def test_a_workers_death_behind_the_parents_exception_is_the_one_that_began_it(o
     assert judge.outcome(seen).signature == f"worker {name}"
 
 
+@linux
+def test_without_the_hook_a_worker_is_still_told_from_a_helper(observe: Observe) -> None:
+    seen = observe(WORKER_DIES.format(death="time.sleep(0.8); os.kill(os.getpid(), 9)"), hook=False)
+    if not judge_can_see_others(seen):
+        pytest.skip("no process events here")
+    assert [(d.role, d.signal, d.part) for d in seen.deaths] == [("worker", "SIGKILL", "initiating"), ("main", None, "cascade")]
+
+
+@linux
+def test_an_unwatched_attempt_is_followed_ended_and_tidied_up_all_the_same(observe: Observe) -> None:
+    """The control: nothing is collected but output, progress and exit."""
+    program = "import os, sys; print('step 1', flush=True); os.fork() == 0 and os.execvp('sleep', ['sleep', '60']); sys.exit(3)"
+    seen = observe(program, watch=False, hook=False, core=False)
+    assert (seen.exit.returncode, seen.progress.last_step, seen.survivors_ended, seen.memory.samples) == (3, 1, 1, 0)
+    hung = observe("import time; print('step 1', flush=True); time.sleep(60)", watch=False, hook=False, limits=Limits(idle_s=1))
+    assert judge.outcome(hung).signature == "hang"
+
+
 @needs_cgroup
 def test_a_worker_that_memory_ended_gives_the_attempt_its_signature(observe: Observe) -> None:
     seen = observe(WORKER_DIES.format(death="x = []\n        while True: x.append(b'x' * (4 << 20))"), memory=128 * MIB)
