@@ -16,7 +16,7 @@ from matrix.search.posterior import Belief
 from matrix.search.space import Space
 
 ERROR = 0.05  # that all of a peer's repeats together may make
-MOST = 2000  # runs after which a peer gives up
+MOST = 400  # runs after which a peer gives up
 
 
 @dataclasses.dataclass(frozen=True)

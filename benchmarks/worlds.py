@@ -11,7 +11,7 @@ from matrix.spec import Spec
 
 STEPS = 2000  # of a run that survives
 KINDS = ("single", "pair", "threshold")
-SETTINGS = {"max_runs": 100_000}
+SETTINGS = {"max_runs": 500}  # no program of the figures needs so many
 
 
 @dataclasses.dataclass(frozen=True)

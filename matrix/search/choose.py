@@ -19,6 +19,7 @@ from matrix.search.words import changed
 LEADING = 400  # hypotheses that the choice looks at
 BRANCHES = 3  # outstanding runs whose answers are all considered
 LEAST_BITS = 0.001  # a run that is expected to teach less is not worth asking
+STREAK = 10  # survivals in a row after which the known-bad cell is run again
 NEVER_STARTS = 6  # unavailable answers in a row after which nothing more is asked
 
 
@@ -26,6 +27,9 @@ def step(view: View, belief: Belief, purpose: Purpose) -> Step:
     """The most instructive run, considering those that are outstanding."""
     if _nothing_starts(view.ledger):
         return None
+    if _doubtful(view):
+        why = f"Nothing has died in {STREAK} runs or more: does the known-bad cell still die?"
+        return Want(cell=view.grid.known_bad, purpose=purpose, why=why)
     open_cells = [trial.cell for trial in view.ledger.pending.values() if trial.purpose != "control" and not trial.probes]
     bits, dying = _bits(belief, open_cells)
     bits = bits * _useful(view, belief.space)
@@ -115,6 +119,13 @@ def _useful(view: View, space: Space) -> Floats:
 def _nothing_starts(ledger: Ledger) -> bool:
     last = [outcome.kind for _, outcome in ledger.entries()[-NEVER_STARTS:]]
     return len(last) == NEVER_STARTS and all(kind == "unavailable" for kind in last)
+
+
+def _doubtful(view: View) -> bool:
+    """Whether only survivals have come for so long that the crash may be gone, or its conditions may be none of the hypotheses."""
+    kinds = [outcome.kind for _, outcome in view.ledger.entries()]
+    streak = next((number for number, kind in enumerate(reversed(kinds)) if kind != "survived"), 0)
+    return streak > 0 and streak % STREAK == 0 and not view.ledger.pending
 
 
 def _why(view: View, cell: Cell, dying: float) -> str:

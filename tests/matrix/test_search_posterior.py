@@ -1,0 +1,133 @@
+"""The posterior over crash sets: against enumeration by hand, and what it does with evidence that is none."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+
+from matrix.records import Outcome, Trial
+from matrix.search import Search
+from matrix.search.grid import Grid
+from matrix.search.ledger import Ledger
+from matrix.search.posterior import BACKGROUND, LOG_BACKGROUND, LOG_RATES, OPEN, RATES, SHARES, Belief
+from matrix.search.space import Space
+from tests.matrix.simulated_programs import BAD, crashing, died, make_spec, play, survived
+
+SMALL = {"bs": [8, 16, 32], "mining": ["off", "sync"]}
+WORST = {"bs": 32, "mining": "sync"}
+
+
+def believed(told: list[tuple[dict, Outcome]], *, matrix=SMALL, bad=WORST, **sections) -> Belief:
+    grid = Grid(make_spec(matrix, bad, **sections))
+    ledger = Ledger(grid, strict=True)
+    for number, (cell, outcome) in enumerate(told, 1):
+        ledger.tell(Trial(id=number, cell={**bad, **cell}), outcome)
+    return Belief(Space(grid, 0), ledger, 0.95)
+
+
+def test_the_posterior_is_the_sum_over_rates_written_out():
+    told = [({}, died()), ({"bs": 8}, survived()), ({"bs": 16}, died()), ({"mining": "off"}, survived()), ({}, survived())]
+    belief = believed(told)
+    logs = []
+    for hypothesis in range(len(belief.space.parts)):
+        total = 0.0
+        for (p, log_p), (q, log_q) in itertools.product(
+            zip(RATES, LOG_RATES, strict=True), zip(BACKGROUND, LOG_BACKGROUND, strict=True)
+        ):
+            chance = math.exp(log_p + log_q)
+            for cell, outcome in told:
+                rate = p if belief.space.column({**WORST, **cell})[hypothesis] else q
+                chance *= rate if outcome.kind == "died" else 1 - rate
+            total += chance
+        logs.append(belief.space.log_prior[hypothesis] + math.log1p(-OPEN) + math.log(total))
+    assert belief.weights / belief.weights.sum() == pytest.approx(np.exp(logs) / np.exp(logs).sum(), rel=1e-6)
+
+
+def test_the_open_world_is_the_sum_over_rates_and_shares_written_out():
+    told = [({}, died()), ({"bs": 8}, survived()), ({"bs": 16}, died())]
+    belief, total = believed(told), 0.0
+    for p, q, share in itertools.product(range(len(RATES)), range(len(BACKGROUND)), SHARES):
+        chance = math.exp(LOG_RATES[p] + LOG_BACKGROUND[q]) / len(SHARES) * RATES[p]
+        chance *= share * (1 - RATES[p]) + (1 - share) * (1 - BACKGROUND[q])
+        total += chance * (share * RATES[p] + (1 - share) * BACKGROUND[q])
+    hypotheses = belief.weights.sum()
+    assert belief.open + hypotheses == pytest.approx(1.0)
+    evidence = sum(math.exp(belief.space.log_prior[h]) * _evidence(belief, h, told) for h in range(len(belief.space.parts)))
+    assert belief.open / hypotheses == pytest.approx(OPEN * total / ((1 - OPEN) * evidence), rel=1e-6)
+
+
+def _evidence(belief: Belief, hypothesis: int, told: list[tuple[dict, Outcome]]) -> float:
+    inside = [(bool(belief.space.column({**WORST, **cell})[hypothesis]), outcome.kind == "died") for cell, outcome in told]
+    within = [np.where(dead, RATES, 1 - RATES) for member, dead in inside if member]
+    without = [np.where(dead, BACKGROUND, 1 - BACKGROUND) for member, dead in inside if not member]
+    inner = (np.exp(LOG_RATES) * np.prod(within, axis=0)).sum()
+    return float(inner * (np.exp(LOG_BACKGROUND) * np.prod([np.ones(len(BACKGROUND)), *without], axis=0)).sum())
+
+
+def test_every_crash_set_contains_the_known_bad_cell_and_the_prior_sums_to_one():
+    space = Space(Grid(make_spec()), 0)
+    assert space.column(BAD).all()
+    assert np.exp(space.log_prior).sum() == pytest.approx(1.0)
+    described = [space.describe(number) for number in range(len(space.parts))]
+    assert len(set(described)) == len(described)
+    assert {"every cell", "bs>=32", "mining=sync|thread", "bs=64 and threads=2", "threads=2, or mining=sync"} <= set(described)
+
+
+def test_other_deaths_say_nothing_and_a_run_that_was_cut_short_counts_for_what_it_has_stood():
+    told = [({}, died(steps=10)), ({}, died(steps=20)), ({}, died(steps=30))]
+    plain = believed(told).dies({**WORST, "bs": 8})
+    assert believed([*told, ({"bs": 8}, died("SIGSEGV", steps=40))]).dies({**WORST, "bs": 8}) == pytest.approx(plain)
+    early, late = (
+        believed([*told, ({"bs": 8}, Outcome(kind="censored", steps=steps))]).dies({**WORST, "bs": 8}) for steps in (5, 25)
+    )
+    whole = believed([*told, ({"bs": 8}, survived())]).dies({**WORST, "bs": 8})
+    assert early == pytest.approx(plain)
+    assert whole < late < plain
+
+
+def test_a_death_that_people_saw_says_where_and_not_how_often():
+    told = [({}, died())]
+    seen = [{"cell": {"bs": 8}, "died": True, "step": 3}]
+    plain, reported = believed(told), believed(told, observed=seen)
+    assert reported.dies({**WORST, "bs": 8}) > 0.9 > plain.dies({**WORST, "bs": 8})
+    assert reported.p == pytest.approx(plain.p)
+
+
+def test_a_crash_set_that_is_none_of_the_hypotheses_is_left_to_the_single_changes():
+    program = crashing(lambda c: c["bs"] >= 32 and c["threads"] == 2 and c["mining"] == "sync" and c["workers"] == 2)
+    search = play(Search(make_spec()), program)
+    assert search.result().culprit == {"bs": [32, 64, 128], "threads": [2], "mining": ["sync"], "workers": [2]}
+
+
+def test_long_runs_of_survivals_make_the_search_ask_whether_the_crash_is_still_there():
+    def program(trial, rng):
+        return died() if trial.purpose == "calibrate" else survived()
+
+    search = play(Search(make_spec(search={"max_runs": 40})), program)
+    assert sum(trial.cell == BAD and trial.purpose != "calibrate" for trial, _ in search.log) >= 2
+    assert not search.result().confirmed
+
+
+def test_a_crash_that_is_cheaper_than_a_survival_is_asked_for_more_often():
+    def deaths(died_s: float, survived_s: float) -> int:
+        def program(trial, rng):
+            if trial.cell["mining"] == "sync" and rng.random() < 0.5:
+                return Outcome(kind="died", steps=5, seconds=died_s, signature="SIGABRT")
+            return Outcome(kind="survived", steps=40, seconds=survived_s)
+
+        logs = [play(Search(make_spec(), seed=seed), program, seed=seed).log for seed in range(6)]
+        return sum(trial.cell["mining"] == "sync" for log in logs for trial, _ in log if trial.purpose == "find")
+
+    assert deaths(1.0, 50.0) > deaths(50.0, 1.0)
+
+
+def test_outstanding_runs_are_not_asked_again_for_what_they_will_tell():
+    search, rng = Search(make_spec()), random.Random(0)
+    program = crashing(lambda c: c["mining"] == "sync")
+    search.tell(search.ask(), program(Trial(id=1, cell=BAD), rng))
+    batch = search.ask(4)
+    assert len({tuple(trial.cell.values()) for trial in batch}) == 4
