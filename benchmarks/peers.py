@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-import time
 
 from benchmarks.worlds import World
 from matrix.records import Trial
@@ -27,27 +26,20 @@ class Played:
     verify: int  # runs of the verification beside them
     exact: bool
     confirmed: bool = False
-    decision_ms: float = 0.0  # median processor time of one decision
     looks: tuple[tuple[float, bool], ...] = ()
 
 
 def adaptive(world: World, seed: int, *, looks: bool = False) -> Played:
     search, rng = Search(world.spec, seed=seed), random.Random(f"run {seed}")
-    took, seen, verify = [], [], 0
-    while True:
-        began = time.process_time()
-        trial = search.ask()
-        took.append(time.process_time() - began)
-        if trial is None:
-            break
+    seen, verify = [], 0
+    while (trial := search.ask()) is not None:
         verify += trial.purpose == "verify"
         search.tell(trial, world.run(trial.cell, rng))
         if looks and (result := search.result()).reproduced:
             seen.append((result.probability, result.culprit == world.truth))
     result = search.result()
-    middle = sorted(took)[len(took) // 2] * 1e3
     exact = result.culprit == world.truth
-    return Played(result.runs - verify, verify, exact, result.confirmed, middle, tuple(seen))
+    return Played(result.runs - verify, verify, exact, result.confirmed, tuple(seen))
 
 
 def one_at_a_time(world: World, seed: int) -> Played:
