@@ -174,7 +174,7 @@ def check_program(spec: Spec) -> None:
 
 
 def program_problems(spec: Spec) -> Iterator[Problem]:
-    from matrix.planner import command, working_folder
+    from matrix.assembly import command, working_folder
     from matrix.spec.placeholders import used
     from matrix.spec.problems import Problem
 

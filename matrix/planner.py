@@ -8,36 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json
-import math
 import os
 import shutil
-import socket
-import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 from matrix import records
+from matrix.assembly import Assembly, Holders
 from matrix.diagnosis import judge
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.clusters import Crashes
 from matrix.diagnosis.cures import advise
 from matrix.diagnosis.verdict import build
 from matrix.executors.local import LocalPool
-from matrix.records import Attempt, Cell, Observation, Outcome, Trial, Verdict
-from matrix.runner.attempt import Job, Live
-from matrix.runner.patience import Limits
+from matrix.records import Attempt, Observation, Outcome, Trial, Verdict
+from matrix.runner.attempt import Live
 from matrix.search import Search
 from matrix.spec import Spec
-from matrix.spec.fingerprint import fingerprint
-from matrix.spec.model import Limits as SpecLimits
-from matrix.spec.placeholders import NAMES, fill
 
-GAPS = 10  # idle and stall are never shorter than this many times the longest gap of a surviving run
 STACKS_WANTED = 4  # deaths with native stacks; of the others only the libraries are read (a whole core costs about a second)
 TICK_S = 0.25
 
@@ -60,7 +51,7 @@ class Planner:
         self.pool = pool
         self.view = view
         self.search = Search(spec, seed=spec.search.seed)
-        self.program = fingerprint(command(spec.run.command), working_folder(spec))
+        self._assembly = Assembly(spec, self.folder)
         self.observations: list[Observation] = []
         self.outcomes: dict[str, Outcome] = {}
         self.environments: dict[str, dict[str, str]] = {}
@@ -106,21 +97,21 @@ class Planner:
             trial = self.search.ask()
             if trial is None:
                 return
-            reason = self._unavailable(trial)
-            attempt, holders = self._attempt(trial)
-            if reason:
+            attempt, holders = self._assembly.attempt(self._next_number, trial, self._cpus())
+            if reason := self._unavailable(trial):
                 outcome = Outcome(kind="unavailable", reason=reason)
                 self.search.tell(trial, outcome)
                 self.view.finished(attempt.id, trial, outcome, self.search.leading())
             else:
                 self._submit(attempt, holders)
 
-    def _submit(self, attempt: Attempt, holders: Mapping[str, str]) -> None:
+    def _submit(self, attempt: Attempt, holders: Holders) -> None:
         self._trials[attempt.id] = attempt.trial
         self.environments[attempt.id] = attempt.env
         self._next_number += 1
         self.view.started(attempt)
-        self.pool.submit(self._job(attempt, holders))
+        stacks = self._stacks < STACKS_WANTED or self._crashes.several
+        self.pool.submit(self._assembly.job(attempt, holders, longest_gap_s=self._longest_gap, stacks=stacks))
 
     def _unavailable(self, trial: Trial) -> str | None:
         return next((why for axis, value in trial.cell.items() if (why := self.spec.unavailable(axis, value))), None)
@@ -128,52 +119,6 @@ class Planner:
     def _out_of_time(self) -> bool:
         limit = self.spec.search.max_wall_s
         return limit is not None and time.monotonic() - self._started > limit
-
-    # -------------------------------------------------------------- one attempt
-    def _attempt(self, trial: Trial) -> tuple[Attempt, dict[str, str]]:
-        """The next attempt, and what its placeholders stand for."""
-        spec = self.spec
-        name = f"{self._next_number:04d}-{cell_hash(trial.cell)}"
-        holders = {
-            "attempt_dir": str(self.folder / "attempts" / name),
-            "attempt": str(self._next_number),
-            "port": str(_free_port()),
-            "gpu": "",
-        }
-        cpus = self._cpus()
-        holders["cpu_list"] = ",".join(map(str, cpus if cpus is not None else sorted(os.sched_getaffinity(0))))
-        launch = spec.launch(trial.cell, max_steps=trial.max_steps, placeholders=holders)
-        constant = spec.launch(trial.cell, max_steps=trial.max_steps, placeholders={name: f"<{name}>" for name in holders})
-        identity = [
-            command(constant.argv),
-            constant.env,
-            str(working_folder(spec)),
-            trial.cell,
-            trial.max_steps,
-            trial.probes,
-            self.program,
-        ]
-        identity += [spec.run.model_dump(exclude={"command", "env", "cwd", "length"}), spec.limits.model_dump(), spec.evidence.model_dump()]
-        attempt = Attempt(
-            id=name,
-            trial=trial,
-            argv=command(launch.argv),
-            env=launch.env,
-            cwd=str(working_folder(spec)),
-            key=self._key(trial),
-            program=self.program,
-            memory_limit_bytes=spec.limits.memory_bytes,
-            cpus=cpus,
-        )
-        return attempt, holders
-
-    def _key(self, trial: Trial) -> str:
-        """Equal for attempts that answer the same question: everything that shapes what is observed, but not its number or its port."""
-        spec = self.spec
-        constant = spec.launch(trial.cell, max_steps=trial.max_steps, placeholders={name: f"<{name}>" for name in NAMES})
-        what = [command(constant.argv), constant.env, str(working_folder(spec)), trial.cell, trial.max_steps, trial.probes, self.program]
-        how = [spec.run.model_dump(exclude={"command", "env", "cwd", "length"}), spec.limits.model_dump(), spec.evidence.model_dump()]
-        return hashlib.sha256(json.dumps([what, how], sort_keys=True).encode()).hexdigest()[:24]
 
     def _cpus(self) -> list[int] | None:
         """CPUs of the next free place when the specification limits them, so that attempts side by side do not share any."""
@@ -183,36 +128,6 @@ class Planner:
         every = sorted(os.sched_getaffinity(0))
         taken = {cpu for live in self.pool.running.values() for cpu in live.attempt.cpus or ()}
         return ([cpu for cpu in every if cpu not in taken] + [cpu for cpu in every if cpu in taken])[: int(share)]
-
-    def _job(self, attempt: Attempt, holders: Mapping[str, str]) -> Job:
-        spec, limits = self.spec, self.spec.limits
-        patience = Limits(
-            wall_s=limits.wall_s,
-            startup_s=limits.startup_s,
-            idle_s=_at_least(limits.idle_s, GAPS * self._longest_gap),
-            stall_s=_at_least(limits.stall_s, GAPS * self._longest_gap),
-        )
-        return Job(
-            attempt=attempt,
-            folder=self.folder / "attempts" / attempt.id,
-            limits=patience,
-            progress=spec.run.progress,
-            finished=spec.run.finished,
-            stop_after_step=attempt.trial.max_steps if spec.run.length is None else None,
-            writes=tuple(self._writes(holders)),
-            rlimits=rlimits(limits),
-            pids=limits.pids,
-            pty=spec.run.pty,
-            unbuffered=spec.run.unbuffered,
-            hook=spec.evidence.hook,
-            core=spec.evidence.hook,
-            stacks=self._stacks < STACKS_WANTED or self._crashes.several,
-        )
-
-    def _writes(self, holders: Mapping[str, str]) -> Iterator[Path]:
-        """What a copy is needed of; a path below {attempt_dir} is the attempt's own and not there yet."""
-        paths = (working_folder(self.spec) / fill(text, holders) for text in self.spec.run.writes)
-        return (path for path in paths if path.exists())
 
     # -------------------------------------------------------------- telling
     def _take(self, observation: Observation) -> None:
@@ -294,7 +209,7 @@ class Planner:
     def _asks(self, attempt: Attempt) -> bool:
         """Whether this specification would start that attempt in the same way."""
         try:
-            return attempt.key == self._key(attempt.trial)
+            return attempt.key == self._assembly.key(attempt.trial)
         except ValueError:  # its cell is not on the grid any more
             return False
 
@@ -303,41 +218,3 @@ class Planner:
 
     def _attempt_folders(self) -> list[Path]:
         return sorted((self.folder / "attempts").glob("[0-9]*-*"))
-
-
-def command(argv: list[str]) -> list[str]:
-    """A bare `python` is the interpreter that runs the tool, as in tox and nox: the one that has the program's packages."""
-    return [sys.executable, *argv[1:]] if argv[0] in ("python", "python3") else list(argv)
-
-
-def working_folder(spec: Spec) -> Path:
-    return (spec.base_dir / spec.run.cwd).resolve()
-
-
-def cell_hash(cell: Cell) -> str:
-    return hashlib.sha256(json.dumps(cell, sort_keys=True).encode()).hexdigest()[:8]
-
-
-def rlimits(limits: SpecLimits) -> dict[str, tuple[int, int]]:
-    """Soft and hard limits of the child as setrlimit takes them."""
-    found: dict[str, int | None] = {
-        "RLIMIT_NOFILE": limits.nofile,
-        "RLIMIT_STACK": limits.stack_bytes,
-        "RLIMIT_CORE": limits.core_bytes,
-    }
-    both = {name: (value, value) for name, value in found.items() if value is not None}
-    if limits.cpu_time_s is None:
-        return both
-    seconds = math.ceil(limits.cpu_time_s)
-    return {**both, "RLIMIT_CPU": (seconds, seconds + 1)}  # SIGXCPU at the soft limit says what happened, SIGKILL at the hard one does not
-
-
-def _at_least(limit: float | None, least: float) -> float | None:
-    return None if limit is None else max(limit, least)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -10,9 +10,9 @@ import psutil
 
 import matrix
 from matrix import records
+from matrix.assembly import command, working_folder
 from matrix.executors.local import automatic_jobs
 from matrix.folder import NoSuchRun, latest
-from matrix.planner import command, working_folder
 from matrix.records import AxisPlan, Machine, Observation, Plan, describe_cell
 from matrix.runner import cgroup
 from matrix.search import Search

@@ -25,9 +25,10 @@ ROOMS = {
     "diagnosis": {"records", "evidence", "spec", "search"},
     "view": {"records", "runner"},
     "folder": set(),
-    "planner": {"records", "spec", "runner", "executors", "search", "diagnosis"},
-    "preview": {"records", "spec", "runner", "executors", "search", "planner", "folder"},
-    "__main__": {"records", "spec", "runner", "executors", "planner", "preview", "view", "folder"},
+    "assembly": {"records", "spec", "runner"},
+    "planner": {"records", "spec", "assembly", "runner", "executors", "search", "diagnosis"},
+    "preview": {"records", "spec", "assembly", "runner", "executors", "search", "folder"},
+    "__main__": {"records", "spec", "assembly", "runner", "executors", "planner", "preview", "view", "folder"},
 }
 
 

@@ -1,0 +1,134 @@
+"""From a trial to an attempt: the command, its environment, limits and placeholders, and the key that resume goes by."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from matrix.records import Attempt, Cell, Trial
+from matrix.runner.attempt import Job
+from matrix.runner.patience import Limits
+from matrix.spec import Spec
+from matrix.spec.fingerprint import fingerprint
+from matrix.spec.model import Limits as SpecLimits
+from matrix.spec.placeholders import NAMES, fill
+
+GAPS = 10  # idle and stall are never shorter than this many times the longest gap of a surviving run
+Holders = dict[str, str]  # placeholder -> what it stands for in one attempt
+
+
+class Assembly:
+    """Of one specification in one run folder."""
+
+    def __init__(self, spec: Spec, folder: Path) -> None:
+        self.spec = spec
+        self.folder = folder
+        self.program = fingerprint(command(spec.run.command), working_folder(spec))
+
+    def attempt(self, number: int, trial: Trial, cpus: list[int] | None) -> tuple[Attempt, Holders]:
+        """The attempt with that number, and what its placeholders stand for."""
+        spec = self.spec
+        name = f"{number:04d}-{cell_hash(trial.cell)}"
+        holders = {
+            "attempt_dir": str(self.folder / "attempts" / name),
+            "attempt": str(number),
+            "port": str(_free_port()),
+            "cpu_list": ",".join(map(str, cpus if cpus is not None else sorted(os.sched_getaffinity(0)))),
+            "gpu": "",
+        }
+        launch = spec.launch(trial.cell, max_steps=trial.max_steps, placeholders=holders)
+        attempt = Attempt(
+            id=name,
+            trial=trial,
+            argv=command(launch.argv),
+            env=launch.env,
+            cwd=str(working_folder(spec)),
+            key=self.key(trial),
+            program=self.program,
+            memory_limit_bytes=spec.limits.memory_bytes,
+            cpus=cpus,
+        )
+        return attempt, holders
+
+    def key(self, trial: Trial) -> str:
+        """Equal for attempts that answer the same question: everything that shapes what is observed, but not its number or its port."""
+        spec = self.spec
+        constant = spec.launch(trial.cell, max_steps=trial.max_steps, placeholders={name: f"<{name}>" for name in NAMES})
+        what = [command(constant.argv), constant.env, str(working_folder(spec)), trial.cell, trial.max_steps, trial.probes, self.program]
+        how = [spec.run.model_dump(exclude={"command", "env", "cwd", "length"}), spec.limits.model_dump(), spec.evidence.model_dump()]
+        return hashlib.sha256(json.dumps([what, how], sort_keys=True).encode()).hexdigest()[:24]
+
+    def job(self, attempt: Attempt, holders: Holders, *, longest_gap_s: float, stacks: bool) -> Job:
+        """What the runner is given; `longest_gap_s`: between two steps of any surviving run so far."""
+        spec, limits = self.spec, self.spec.limits
+        patience = Limits(
+            wall_s=limits.wall_s,
+            startup_s=limits.startup_s,
+            idle_s=_at_least(limits.idle_s, GAPS * longest_gap_s),
+            stall_s=_at_least(limits.stall_s, GAPS * longest_gap_s),
+        )
+        return Job(
+            attempt=attempt,
+            folder=self.folder / "attempts" / attempt.id,
+            limits=patience,
+            progress=spec.run.progress,
+            finished=spec.run.finished,
+            stop_after_step=attempt.trial.max_steps if spec.run.length is None else None,
+            writes=tuple(self._writes(holders)),
+            rlimits=rlimits(limits),
+            pids=limits.pids,
+            pty=spec.run.pty,
+            unbuffered=spec.run.unbuffered,
+            hook=spec.evidence.hook,
+            core=spec.evidence.hook,
+            stacks=stacks,
+        )
+
+    def _writes(self, holders: Holders) -> Iterator[Path]:
+        """What a copy is needed of; a path below {attempt_dir} is the attempt's own and not there yet."""
+        paths = (working_folder(self.spec) / fill(text, holders) for text in self.spec.run.writes)
+        return (path for path in paths if path.exists())
+
+
+def command(argv: list[str]) -> list[str]:
+    """A bare `python` is the interpreter that runs the tool, as in tox and nox: the one that has the program's packages."""
+    return [sys.executable, *argv[1:]] if argv[0] in ("python", "python3") else list(argv)
+
+
+def working_folder(spec: Spec) -> Path:
+    return (spec.base_dir / spec.run.cwd).resolve()
+
+
+def cell_hash(cell: Cell) -> str:
+    return hashlib.sha256(json.dumps(cell, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def rlimits(limits: SpecLimits) -> dict[str, tuple[int, int]]:
+    """Soft and hard limits of the child as setrlimit takes them."""
+    found: dict[str, int | None] = {
+        "RLIMIT_NOFILE": limits.nofile,
+        "RLIMIT_STACK": limits.stack_bytes,
+        "RLIMIT_CORE": limits.core_bytes,
+    }
+    both = {name: (value, value) for name, value in found.items() if value is not None}
+    if limits.cpu_time_s is None:
+        return both
+    seconds = math.ceil(limits.cpu_time_s)
+    return {**both, "RLIMIT_CPU": (seconds, seconds + 1)}  # SIGXCPU at the soft limit says what happened, SIGKILL at the hard one does not
+
+
+def _at_least(limit: float | None, least: float) -> float | None:
+    return None if limit is None else max(limit, least)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
