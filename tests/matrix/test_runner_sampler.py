@@ -130,7 +130,7 @@ def test_the_shares_of_a_process_are_not_read_again_before_a_hundred_times_their
 
 
 def test_the_shares_of_a_large_process_are_not_read_in_its_first_seconds(sampler: Sampler, tmp_path: Path) -> None:
-    held = bytearray(b"x") * (300 * MIB)  # whose first reading would cost some 4 ms, or 1 % of 0.4 s
+    held = bytearray(b"x") * (300 * MIB)  # whose first reading would cost some 7 ms, or 1 % of 0.7 s
     sampler.sample(0.2, None)
     sampler.settle()
     sampler._shares.next_s = 0.0
