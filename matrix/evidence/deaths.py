@@ -66,7 +66,8 @@ def said(text: str) -> list[Said]:
 def deaths(scene: Scene) -> list[Death]:
     """Bad ends in the tree, the earliest first, at most 64."""
     killed = {int(match[1]) for line in scene.kernel_lines for match in OOM.finditer(line)}
-    named = {one.pid: one for one in scene.said if one.pid is not None}
+    vague_first = sorted(scene.said, key=lambda one: one.signal is not None or one.status is not None)  # torch says it twice
+    named = {one.pid: one for one in vague_first if one.pid is not None}
     pids = set(scene.events) | (killed & set(scene.roles)) | set(named)
     found = [_death(scene, pid, pid in killed, named.get(pid)) for pid in pids if pid != scene.main]
     if scene.ending.signal or scene.ending.returncode:

@@ -70,6 +70,12 @@ def test_without_kernel_events_the_message_alone_tells_of_the_worker() -> None:
     assert (main.pid, main.part) == (MAIN, "cascade")
 
 
+def test_a_message_that_names_the_signal_counts_more_than_a_later_one_that_does_not() -> None:
+    text = "DataLoader worker (pid 7) is killed by signal: Killed.\nRuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly"
+    worker, _ = deaths(scene(ending=Exit(returncode=1), events={}, said=said(text)))
+    assert (worker.pid, worker.signal) == (7, "SIGKILL")
+
+
 def test_a_helper_with_a_bad_status_does_not_begin_anything() -> None:
     found = deaths(scene(ending=Exit(returncode=1), events={7: (128 << 8, 1.0), MAIN: (256, 5.0)}, roles={7: "other"}, end_s=5.0))
     assert parts(found) == [(7, None, "unknown"), (MAIN, None, "initiating")]

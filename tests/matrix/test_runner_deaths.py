@@ -423,3 +423,35 @@ def test_the_core_of_a_program_that_changed_its_folder_is_found_and_removed(obse
     other.mkdir()
     observe(f"import os, time; os.chdir({str(other)!r}); time.sleep(1.2); os.abort()")
     assert list(other.iterdir()) == []
+
+
+LOADER = """
+    import os, torch
+    from torch.utils.data import DataLoader
+    class Rows(torch.utils.data.Dataset):
+        def __len__(self): return 64
+        def __getitem__(self, at):
+            if at == 40:
+                {death}
+            return torch.ones(4)
+    if __name__ == "__main__":
+        for step, _ in enumerate(DataLoader(Rows(), batch_size=4, num_workers=2)):
+            print("step", step + 1, flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("death", "name"),
+    [("os.kill(os.getpid(), 9)", "SIGKILL"), ("import ctypes; ctypes.string_at(0)", "SIGSEGV")],
+    ids=["killed", "crashed"],
+)
+def test_a_data_loaders_worker_is_found_whatever_its_parent_raises(observe: Observe, death: str, name: str) -> None:
+    """RuntimeError in one run, ConnectionResetError in the next: the parent's exception is no signature."""
+    pytest.importorskip("torch")
+    seen = observe(LOADER.format(death=death))
+    if not judge_can_see_others(seen):
+        pytest.skip("no process events here")
+    first = initiating(seen.deaths)
+    assert first is not None and (first.role, first.signal) == ("worker", name), (seen.deaths, seen.output_tail)
+    assert judge.outcome(seen).signature == f"worker {name}"
