@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from matrix.__main__ import resume_command
 from matrix.runner import cgroup
 from matrix.runner.attempt import SHORT_TEMP
 from tests.matrix.command_line import (
@@ -166,30 +167,31 @@ def test_what_a_tool_leaves_that_is_killed_with_its_guardian_is_cleaned_up_by_th
     place.finish()
 
 
-def test_when_interrupted_it_is_tidy_and_says_how_to_go_on(tmp_path: Path) -> None:
-    """SIGTERM, then Ctrl-C, then the printed command."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_when_interrupted_it_is_tidy_and_the_command_it_prints_goes_on(tmp_path: Path, number: signal.Signals) -> None:
     place = Place(tmp_path, work_s=0.3)
-    for number, go_on in (
-        (signal.SIGTERM, "python -m matrix run spec.yaml --set colour=red --resume"),
-        (signal.SIGINT, "python -m matrix run spec.yaml --resume --set colour=red"),
-    ):
-        seen = place.complete()
-        tool = place.start("--set", "colour=red")
-        after_some_attempts(tool, len(seen) + 1)
-        before = place.complete()
-        tool.send_signal(number)
-        _, said = tool.communicate(timeout=60)
-        assert (tool.returncode, said) == (130, f"interrupted; what is complete is kept. Go on with: {go_on}\n")
-        assert place.left() == []
-        assert not verdict(place.run).complete and (place.run / "report.md").exists()
-        now = place.complete()
-        assert before and {name: now.get(name) for name in before} == before
-        assert verdict(place.run).outcomes.keys() == now.keys()
-    words = shlex.split(said.rpartition("Go on with: ")[2])
-    ended = subprocess.run([sys.executable, *words[1:]], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120)
+    tool = place.start("--set", "colour=red")
+    after_some_attempts(tool, 1)
+    before = place.complete()
+    tool.send_signal(number)
+    _, said = tool.communicate(timeout=60)
+    go_on = "python -m matrix run spec.yaml --set colour=red --resume"
+    assert (tool.returncode, said) == (130, f"interrupted; what is complete is kept. Go on with: {go_on}\n")
+    assert place.left() == []
+    assert not verdict(place.run).complete and (place.run / "report.md").exists()
+    now = place.complete()
+    assert before and {name: now.get(name) for name in before} == before
+    assert verdict(place.run).outcomes.keys() == now.keys()
+    words = [sys.executable, *shlex.split(go_on)[1:]]
+    ended = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert verdict(place.run).complete
+    assert verdict(place.run).complete and verdict(place.run).outcomes.keys() == place.complete().keys()
     assert {observation.trial.cell["colour"] for observation in observations(place.run)} == {"red"}
+
+
+def test_the_command_that_goes_on_names_resume_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["matrix", "run", "my spec.yaml", "--resume"])
+    assert resume_command() == "python -m matrix run 'my spec.yaml' --resume"
 
 
 def test_attempts_of_an_edited_program_are_kept_but_not_pooled(tmp_path: Path) -> None:
