@@ -20,6 +20,7 @@ from matrix.spec.model import Limits as SpecLimits
 from matrix.spec.placeholders import NAMES, fill
 
 GAPS = 10  # idle and stall are never shorter than this many times the longest gap of a surviving run
+CAN_BIND = hasattr(os, "sched_setaffinity")  # macOS has no way to bind a process to processors
 Holders = dict[str, str]  # placeholder -> what it stands for in one attempt
 
 
@@ -39,7 +40,7 @@ class Assembly:
             "attempt_dir": str(self.folder / "attempts" / name),
             "attempt": str(number),
             "port": str(_free_port()),
-            "cpu_list": ",".join(map(str, cpus if cpus is not None else sorted(os.sched_getaffinity(0)))),
+            "cpu_list": ",".join(map(str, cpus if cpus is not None else usable_cpus())),
             "gpu": "",
         }
         launch = spec.launch(trial.cell, max_steps=trial.max_steps, placeholders=holders)
@@ -103,6 +104,10 @@ def command(argv: list[str]) -> list[str]:
 
 def working_folder(spec: Spec) -> Path:
     return (spec.base_dir / spec.run.cwd).resolve()
+
+
+def usable_cpus() -> list[int]:
+    return sorted(os.sched_getaffinity(0)) if CAN_BIND else list(range(os.cpu_count() or 1))
 
 
 def cell_hash(cell: Cell) -> str:

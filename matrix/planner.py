@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import shutil
 import threading
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from matrix import records
-from matrix.assembly import Assembly, Holders
+from matrix.assembly import CAN_BIND, Assembly, Holders, usable_cpus
 from matrix.diagnosis import judge
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.clusters import Crashes
@@ -123,9 +122,9 @@ class Planner:
     def _cpus(self) -> list[int] | None:
         """CPUs of the next free place when the specification limits them, so that attempts side by side do not share any."""
         share = self.spec.limits.cpus
-        if not share:
+        if not share or not CAN_BIND:
             return None
-        every = sorted(os.sched_getaffinity(0))
+        every = usable_cpus()
         taken = {cpu for live in self.pool.running.values() for cpu in live.attempt.cpus or ()}
         return ([cpu for cpu in every if cpu not in taken] + [cpu for cpu in every if cpu in taken])[: int(share)]
 

@@ -10,7 +10,7 @@ import psutil
 
 import matrix
 from matrix import records
-from matrix.assembly import command, working_folder
+from matrix.assembly import CAN_BIND, command, usable_cpus, working_folder
 from matrix.executors.local import automatic_jobs
 from matrix.folder import NoSuchRun, latest
 from matrix.records import AxisPlan, Machine, Observation, Plan, describe_cell
@@ -64,8 +64,10 @@ def notices(spec: Spec, jobs: int) -> list[str]:
         found.append(f"{jobs} attempts run side by side and nothing in the command holds {{attempt_dir}}: they may write to the same files")
     if spec.limits.pids and not cgroup.can_limit_pids():
         found.append("limits.pids is not enforced: no pids cgroup can be made here")
-    usable = len(os.sched_getaffinity(0))
-    if spec.limits.cpus and spec.limits.cpus > usable:
+    usable = len(usable_cpus())
+    if spec.limits.cpus and not CAN_BIND:
+        found.append("limits.cpus is not enforced: this system cannot bind a process to processors")
+    elif spec.limits.cpus and spec.limits.cpus > usable:
         found.append(f"limits.cpus asks for {spec.limits.cpus}, and this tool may use {usable}: each attempt has those")
     if why := cgroup.why_not():
         found.append(f"no memory cgroup can be made here ({why}): a watchdog ends what passes its memory limit")
