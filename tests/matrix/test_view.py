@@ -235,7 +235,7 @@ SPEC = """
 run: {command: [sh, program.sh]}
 matrix: {runtimes: {choices: {two: {args: [two]}, one: {args: [one]}}}}
 known_bad: {runtimes: two}
-search: {max_runs: 3}
+search: {strategy: one_at_a_time, max_runs: 3}
 limits: {memory: 1GiB}
 """
 RUN = [*MATRIX, "run", "tiny.yaml", "--jobs", "1"]
