@@ -27,12 +27,6 @@ class CoreNotes:
     maps: str  # as in /proc/PID/maps, files only; device and inode are those of the path now, 0 when it is gone
 
 
-def core_file_maps(core: Path) -> tuple[int, str] | None:
-    """Pid and maps of a core, also of one that was cut off behind its notes; None when it is none or cut off earlier."""
-    notes = read_core(core)
-    return (notes.pid, notes.maps) if notes else None
-
-
 def read_core(core: Path) -> CoreNotes | None:
     """What the notes say; None when it is not a 64-bit ELF core, or when it was cut off within the list of files."""
     try:

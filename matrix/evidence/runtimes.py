@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 import psutil
 
-from matrix.evidence.core_notes import DELETED, core_file_maps
+from matrix.evidence.core_notes import DELETED
 from matrix.evidence.owners import owner
 from matrix.records import Library, OmpRegistration
 
-__all__ = ["census", "core_file_maps", "duplicates", "registrations", "remove_registrations"]
+__all__ = ["census", "duplicates", "registrations", "remove_registrations"]
 
 SHM = Path("/dev/shm")
 REGISTERING = "openmp-llvm"  # LLVM's and Intel's runtime: a second one in a process aborts with "OMP: Error #15"

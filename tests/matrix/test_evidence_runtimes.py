@@ -149,9 +149,9 @@ def test_a_small_core_shows_the_runtime_that_was_loaded_just_before_the_abort(
     assert b"OMP: Error #15" in stderr
     core = tmp_path / "core"
     assert core.stat().st_blocks * 512 <= CORE_BYTES + (64 << 10)  # its apparent size counts holes too
-    found = runtimes.core_file_maps(core)
-    assert found and found[0] == child.pid
-    (group,) = runtimes.duplicates(runtimes.census(found[1], pid=child.pid, seen="core"))
+    found = read_core(core)
+    assert found and found.pid == child.pid
+    (group,) = runtimes.duplicates(runtimes.census(found.maps, pid=child.pid, seen="core"))
     assert sorted(library.path for library in group) == sorted(map(str, two_copies))
     assert runtimes.registrations({child.pid}) == [OmpRegistration(pid=child.pid, library="libiomp5.so")]
     runtimes.remove_registrations({child.pid})
@@ -168,9 +168,9 @@ def test_inodes_of_a_core_agree_with_the_memory_map(libiomp5: Path, tmp_path: Pa
         text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (CORE_BYTES, CORE_BYTES)),
     )
-    found = runtimes.core_file_maps(tmp_path / "core")
+    found = read_core(tmp_path / "core")
     assert found
-    from_core = runtimes.census(found[1], pid=1, seen="core")
+    from_core = runtimes.census(found.maps, pid=1, seen="core")
     assert from_core == runtimes.census(child.stdout, pid=1, seen="core")
     assert [library.path for library in from_core] == [str(libiomp5)]
 
@@ -191,16 +191,16 @@ def test_a_core_that_was_cut_off_within_its_notes_is_none(tmp_path: Path) -> Non
     child = start(tmp_path, CHILDREN / "segfaults_in_a_thread.py")
     child.communicate()
     whole = (tmp_path / "core").read_bytes()
-    assert runtimes.core_file_maps(tmp_path / "core")
+    assert read_core(tmp_path / "core")
     for size in (0, 3, 60, 1000, 4096):
         (tmp_path / "core").write_bytes(whole[:size])
-        assert runtimes.core_file_maps(tmp_path / "core") is None
+        assert read_core(tmp_path / "core") is None
 
 
 def test_a_file_that_is_no_core_is_none(tmp_path: Path) -> None:
-    assert runtimes.core_file_maps(Path(sys.executable)) is None
-    assert runtimes.core_file_maps(Path(__file__)) is None
-    assert runtimes.core_file_maps(tmp_path / "absent") is None
+    assert read_core(Path(sys.executable)) is None
+    assert read_core(Path(__file__)) is None
+    assert read_core(tmp_path / "absent") is None
 
 
 # ------------------------------------------------------------------ registrations
