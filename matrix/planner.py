@@ -117,7 +117,7 @@ class Planner:
 
     def _out_of_time(self) -> bool:
         limit = self.spec.search.max_wall_s
-        return limit is not None and time.monotonic() - self._started > limit
+        return limit is not None and self._wall_before_s + time.monotonic() - self._started > limit
 
     def _cpus(self) -> list[int] | None:
         """CPUs of the next free place when the specification limits them, so that attempts side by side do not share any."""
@@ -200,8 +200,10 @@ class Planner:
             try:
                 attempt = records.read(Attempt, folder / "attempt.json")
                 observation = records.read(Observation, folder / "observation.json")
-            except (OSError, ValueError):
+            except FileNotFoundError:  # it was not complete
                 shutil.rmtree(folder)
+            except ValueError:  # of another version, or damaged: kept, and not used
+                continue
             else:
                 yield attempt, observation
 

@@ -42,7 +42,7 @@ class Case:
         return bool(survivors) and all(wanted <= {library.path for library in o.libraries} for o in survivors)
 
     def environment(self, observation: Observation, name: str) -> str | None:
-        """A variable as the program saw it: set by the specification, then changed by the program itself."""
+        """A variable as the specification set it and the program then changed it; what the shell handed down is not known here."""
         value = self.environments.get(observation.attempt, {}).get(name)
         for change in observation.env_changes:
             if change.name == name:

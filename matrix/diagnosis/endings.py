@@ -11,6 +11,14 @@ from matrix.diagnosis.judge import worker_that_began
 from matrix.records import Finding, Observation
 
 FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")  # raised by the program's own instructions
+LIMITS = {
+    "SIGXCPU": ("watchdog_or_time_limit", "SIGXCPU: the kernel sends it when a process has used the CPU time that a limit allows"),
+    "SIGALRM": ("watchdog_or_time_limit", "SIGALRM: a timer that the program or its launcher set has run out"),
+    "SIGVTALRM": ("watchdog_or_time_limit", "SIGVTALRM: a timer of the program's own CPU time has run out"),
+    "SIGPROF": ("watchdog_or_time_limit", "SIGPROF: a profiling timer has run out and nobody handles it"),
+    "SIGXFSZ": ("resource_limit", "SIGXFSZ: the kernel sends it when a file grows beyond the limit of file sizes"),
+}
+NO_MEMORY = ("memoryerror", "outofmemoryerror", "out of memory", "cannot allocate memory", "can't allocate memory")
 HEAP_WORDS = ("free():", "malloc():", "double free", "corrupted size", "realloc():", "munmap_chunk():", "corrupted double-linked")
 
 
@@ -31,9 +39,15 @@ def findings(case: Case) -> Iterator[Finding]:
 
 def _exit(death: Observation) -> Iterator[Finding]:
     error = death.python_error
-    if error and death.exit.returncode:
-        fact = f"it ended with an uncaught {error.type}: {error.message[:200]}"
-        yield _finding("python_exception", "traceback", death, 4.0, fact, "stderr.log")
+    if error and any(word in f"{error.type}: {error.message}".lower() for word in NO_MEMORY):
+        fact = f"an allocation failed: {error.type}: {error.message[:200]}"
+        yield _finding("memory_working_set", "allocation", death, 3.5, fact, "stderr.log")
+        if "cuda" not in fact.lower():  # a limit on the address space fails in the same words
+            yield _finding("resource_limit", "allocation", death, 2.5, fact, "stderr.log")
+        return
+    if error:
+        fact = f"it printed a traceback and ended: {error.type}: {error.message[:200]}"
+        yield _finding("python_exception", "traceback", death, 4.0 if death.exit.returncode else 2.0, fact, "stderr.log")
         return
     yield _finding("python_exception", "traceback", death, -5.0, "no traceback was printed", "stderr.log")
     fact = f"it ended with exit status {death.exit.returncode} by itself, without a traceback"
@@ -47,6 +61,11 @@ def _signal(death: Observation, name: str) -> Iterator[Finding]:
         yield _finding("python_exception", "traceback", death, -5.0, f"it was ended by {name}, not by an exception", "observation.json")
     if name == "SIGKILL":
         yield from _kill(death)
+        return
+    if name in LIMITS:
+        cause, fact = LIMITS[name]
+        yield _finding(cause, "signal", death, 3.5, fact, "observation.json")
+        yield _finding("external_signal", "signal", death, -3.0, fact, "observation.json")
         return
     if name not in FAULTS:
         fact = f"{name} is sent from outside the program's own instructions"

@@ -35,12 +35,19 @@ def findings(case: Case) -> Iterator[Finding]:
         yield from _from_survivors(case)
 
 
+def was_watched(observation: Observation) -> bool:
+    """Whether the hook was there to see forks: without it, none seen says nothing."""
+    return all(missing.what != "hook" for missing in observation.not_collected)
+
+
 def threaded_forks(observation: Observation) -> list[ForkEvent]:
     return [fork for fork in observation.forks if fork.threads_alive > 1]
 
 
 def _from_hang(death: Observation) -> Iterator[Finding]:
     forks = threaded_forks(death)
+    if not forks and not was_watched(death):
+        return
     if not forks:
         fact = "no fork happened while other threads were alive" if death.forks else "no process was forked"
         yield _finding("fork", death, -3.0, fact, "hook.jsonl")
@@ -60,19 +67,23 @@ def _from_hang(death: Observation) -> Iterator[Finding]:
 
 
 def _from_survivors(case: Case) -> Iterator[Finding]:
-    forked = [survivor for survivor in case.survivors if threaded_forks(survivor)]
+    watched = [survivor for survivor in case.survivors if was_watched(survivor)]
+    if len(watched) < 2:
+        return
+    forked = [survivor for survivor in watched if threaded_forks(survivor)]
     if forked:
         fact = "a run survived although a process was forked with threads alive"
         yield _finding("contrast", forked[0], -1.0, fact, "hook.jsonl")
     else:
-        fact = f"in none of the {len(case.survivors)} surviving runs was a process forked with threads alive"
-        yield _finding("contrast", case.survivors[0], 2.0, fact, "hook.jsonl")
+        fact = f"in none of the {len(watched)} surviving runs was a process forked with threads alive"
+        yield _finding("contrast", watched[0], 2.0, fact, "hook.jsonl")
 
 
 def is_gone(case: Case, cell: Cell) -> bool:
     """Whether nothing forks with threads alive any more in the surviving attempts of `cell`, while everything still runs."""
     survivors = case.survivors_of(cell)
-    return bool(survivors) and case.runs_as_much(cell) and not any(threaded_forks(survivor) for survivor in survivors)
+    seen = bool(survivors) and all(was_watched(survivor) for survivor in survivors)
+    return seen and case.runs_as_much(cell) and not any(threaded_forks(survivor) for survivor in survivors)
 
 
 def _does(child: ProcessSeen) -> str:

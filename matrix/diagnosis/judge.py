@@ -42,7 +42,8 @@ def signature(observation: Observation) -> str | None:
     """
     ending, progress = observation.exit, observation.progress
     failed = ending.ended_by in HANGS or (ending.ended_by == "itself" and (ending.signal or ending.returncode))
-    if failed and observation.memory.oom_kills:
+    began = initiating(observation.deaths)
+    if failed and (observation.memory.oom_kills or (began is not None and began.oom)):
         return "SIGKILL:memory"
     if failed and (first := worker_that_began(observation)):
         return f"worker {first.signal}"

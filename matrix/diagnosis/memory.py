@@ -45,7 +45,9 @@ def findings(case: Case) -> Iterator[Finding]:
 def _killed(death: Observation) -> Iterator[Finding]:
     memory = death.memory
     proof = f"the kernel's OOM counter of the attempt's own group rose to {memory.oom_kills}, limit {_size(memory.limit_bytes)}"
-    if not memory.oom_kills:
+    if memory.oom_kills is None and any(each.oom for each in death.deaths):
+        proof = "the kernel's log says that it killed a process of it for memory"
+    elif not memory.oom_kills:
         proof = f"the process tree passed the limit of {_size(memory.limit_bytes)} and was ended by this tool"
     for cause in CAUSES:
         yield _finding(cause, "killed", death, 4.0, proof, "observation.json")
@@ -77,6 +79,13 @@ def _before_steps(case: Case, death: Observation) -> bool:
     return (death.progress.last_step or 0) < FIRST_STEPS and any(o.progress.last_step for o in case.observations)
 
 
+def _measured(case: Case, death: Observation) -> bool:
+    """Whether anything tells if memory grew with the steps."""
+    memory, curve = death.memory, death.curve
+    ends = death.progress.last_step is not None and memory.first_tree_rss_bytes and memory.last_tree_rss_bytes
+    return bool(ends) or _before_steps(case, death) or (curve is not None and curve.shape != "unknown")
+
+
 def _by_ends(case: Case, death: Observation) -> Iterator[Finding]:
     """Without a curve of its steps that is long enough: the first step against the end."""
     steps, memory = death.progress.last_step, death.memory
@@ -85,7 +94,9 @@ def _by_ends(case: Case, death: Observation) -> Iterator[Finding]:
         fact = f"memory grew from {first} at the first step to {last} at step {steps}"
         yield _finding(RETENTION, "form", death, 1.5, fact, "memory.csv")
         return
-    early = (steps or 0) < FIRST_STEPS
+    if not _measured(case, death):
+        return
+    early = _before_steps(case, death)
     fact = "it was killed before it had taken its first steps" if early else "memory did not grow with the steps"
     yield _finding(WORKING_SET, "form", death, 1.0, fact, "memory.csv")
     yield _finding(RETENTION, "form", death, -1.0, fact, "memory.csv")
@@ -169,7 +180,7 @@ def _scaling(case: Case, killed: list[Observation]) -> Iterator[Finding]:
         if after > before:
             fact += f"; there were {before} and {after} worker processes"
             yield _finding(WORKERS, "scaling", same[0], 2.0, fact, "memory.csv")
-        elif not grew:
+        elif not grew and any(_measured(case, death) for death in killed):
             yield _finding(WORKING_SET, "scaling", same[0], 1.5, fact, "memory.csv")
 
 

@@ -84,7 +84,9 @@ def hides(case: Case, cell: Cell) -> str | None:
 
 def is_gone(case: Case, cell: Cell) -> bool:
     """Whether the conflict itself is gone in the surviving attempts of `cell`, while everything else that was loaded still is."""
-    return case.runs_as_much(cell, but="openmp-llvm") and not any(duplicate_runtimes(o) for o in case.survivors_of(cell))
+    survivors = case.survivors_of(cell)
+    left = all(any(library.family == "openmp-llvm" for library in o.libraries) and not duplicate_runtimes(o) for o in survivors)
+    return left and case.runs_as_much(cell, but="openmp-llvm")
 
 
 def _at_death(death: Observation) -> bool:

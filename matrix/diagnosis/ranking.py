@@ -14,6 +14,7 @@ RULES = (openmp.findings, fork.findings, memory.findings, endings.findings)
 UNKNOWN_NATS = 2.0  # what a cause's evidence must beat before it is likelier than "something that is not in the catalogue"
 CAPS: dict[Grade, float] = {"confirmed": 0.98, "supported": 0.9, "suspected": 0.7}  # evidence without a contrast proves less than it seems
 RULED_OUT = -3.0
+MARGIN = 2.0  # nats before the next cause: evidence that several causes share confirms none of them
 
 
 def collect(case: Case) -> list[Finding]:
@@ -48,8 +49,9 @@ def total(findings: Iterable[Finding]) -> float:
 
 def grade_of(case: Case, findings: Sequence[Finding], cause: str) -> Grade:
     """confirmed needs a contrast that fresh runs repeated, and evidence for this cause in particular."""
-    score = total(finding for finding in findings if finding.cause == cause)
-    if case.result.confirmed and score >= UNKNOWN_NATS + 2:
+    scores = {name: total(of_cause) for name, of_cause in _by_cause(findings).items()}
+    score = scores.pop(cause, 0.0)
+    if case.result.confirmed and score >= UNKNOWN_NATS + 2 and score >= max(scores.values(), default=0.0) + MARGIN:
         return "confirmed"
     return "supported" if score >= UNKNOWN_NATS + 1 else "suspected"
 

@@ -16,10 +16,12 @@ def build(case: Case, *, name: str, complete: bool, wall_s: float) -> Verdict:
     """The verdict after any number of attempts."""
     result = case.result
     findings = ranking.collect(case)
-    ranked = ranking.rank(case, findings) if result.reproduced else _healthy(result)
+    ranked = ranking.rank(case, findings) if result.reproduced else _healthy(case)
     status = _status(result, ranked[0])
     fix = _fix(case, ranked[0].cause, result.fix) if result.fix else None
     others = [_fix(case, ranked[0].cause, other) for other in result.other_fixes]
+    if fix and fix.kind == "hides":
+        others, fix = [fix, *others], None
     others.sort(key=lambda other: (other.kind == "hides", other.kind == "avoids"))
     return Verdict(
         name=name,
@@ -42,18 +44,18 @@ def build(case: Case, *, name: str, complete: bool, wall_s: float) -> Verdict:
 
 def _status(result: Result, first: Ranked) -> Status:
     """The search knows whether the contrast was shown; the cause must be known as well to call it diagnosed."""
+    if result.status in ("diagnosed", "suspected") and first.cause == "unknown":
+        return "inconclusive"
     if result.status == "diagnosed" and first.grade != "confirmed":
         return "suspected"
-    if result.status == "suspected" and first.cause == "unknown":
-        return "inconclusive"
     return result.status
 
 
-def _healthy(result: Result) -> list[Ranked]:
+def _healthy(case: Case) -> list[Ranked]:
     """No death: `healthy` after n clean runs has (n + 1) / (n + 2), from even odds against a crash rate that could be anything."""
-    if result.status not in ("healthy", "not_reproduced"):
+    if case.result.status not in ("healthy", "not_reproduced"):
         return [Ranked(cause="unknown", probability=1.0, grade="suspected", summary="No run has answered yet whether it dies.")]
-    clean = result.runs
+    clean = len(case.survivors)  # what was cut short is no clean run
     probability = round((clean + 1) / (clean + 2), 4)
     return [
         Ranked(cause="healthy", probability=probability, grade="supported", summary=f"Nothing died in {clean} runs."),
@@ -67,6 +69,8 @@ def _fix(case: Case, cause: str, fix: Fix) -> Fix:
     """The search's fix with what the evidence says about it: a change that is shown to remove the fault cures."""
     if fix.kind == "hides":
         return fix
+    if why := cures.hides(case, fix.cell):
+        return dataclasses.replace(fix, kind="hides", why=why, advice=f"Do not rely on it: {why}.")
     kind = cures.kind(case, cause, fix.cell)
     advice = f"{fix.advice} {cures.ADVICE[cause]}" if kind == "cures" and cause in cures.ADVICE else fix.advice
     return dataclasses.replace(fix, kind=kind, advice=advice)

@@ -228,7 +228,9 @@ def _crashed(raw: Raw, ending: Exit, events: dict[int, ExitEvent]) -> list[int]:
 
 def _hook(folder: Path, raw: Raw, missing: list[NotCollected]) -> HookFacts:
     path = folder / "hook.jsonl"
-    if not path.exists() and raw.hook:
+    if not raw.hook:
+        missing.append(NotCollected(what="hook", why="switched off by the specification"))
+    elif not path.exists():
         missing.append(NotCollected(what="hook", why="no Python process of this attempt loaded it (not Python, or python -I, -S or -E)"))
     return read_hook(path, raw.started_unix_s)
 

@@ -12,10 +12,12 @@ from matrix.diagnosis.case import Case
 from matrix.diagnosis.verdict import build
 from matrix.records import (
     Cell,
+    Death,
     Exit,
     ForkEvent,
     Library,
     Memory,
+    NotCollected,
     Observation,
     OmpRegistration,
     ProcessSeen,
@@ -148,7 +150,56 @@ def test_a_hang_without_a_fork_is_not_blamed_on_one() -> None:
     assert "fork_unsafe" in {each.cause for each in found.ruled_out}
 
 
+UNWATCHED = [NotCollected(what="hook", why="switched off by the specification")]
+
+
+def test_without_the_hook_no_fork_that_was_not_seen_is_ruled_out_or_cured() -> None:
+    lives = lived(not_collected=UNWATCHED)
+    found = verdict({("u", 1): hung(processes=[PARENT], not_collected=UNWATCHED), ("v", 1): lives, ("v", 2): lives})
+    assert "fork_unsafe" not in {each.cause for each in found.ruled_out}
+    assert found.fix is None or found.fix.kind == "avoids"
+
+
 # ------------------------------------------------------------------ the rest
+def test_evidence_that_several_causes_share_confirms_none_of_them() -> None:
+    killed = dataclasses.replace(ROOMY, peak_group_bytes=4 * GIB, oom_kills=1)
+    nothing = {**died("SIGKILL"), "memory": killed, "progress": Progress()}
+    found = verdict({("u", 1): nothing, ("v", 1): lived(progress=Progress()), ("v", 2): lived(progress=Progress())})
+    assert found.status == "suspected" or found.status == "inconclusive"
+    assert "confirmed" not in {entry.grade for entry in found.ranking}
+
+
+def test_a_kernel_kill_that_only_the_log_proves_is_memory() -> None:
+    memory = Memory(isolation="watchdog", limit_bytes=4 * GIB, oom_kills=None)
+    killed = Death(pid=7, role="main", signal="SIGKILL", status=None, time_s=1.0, oom=True, part="initiating", sources=["kernel log"])
+    found = verdict({("u", 1): {**died("SIGKILL"), "memory": memory, "deaths": [killed]}, ("v", 1): lived(), ("v", 2): lived()})
+    assert found.failures[0].signature == "SIGKILL:memory"
+    assert found.ranking[0].cause.startswith("memory_")
+
+
+@pytest.mark.parametrize(
+    "error", [PythonError(type="torch.OutOfMemoryError", message="CUDA out of memory."), PythonError(type="MemoryError", message="")]
+)
+def test_an_allocation_that_fails_is_a_matter_of_memory_and_no_ordinary_exception(error: PythonError) -> None:
+    facts = {"exit": Exit(returncode=1), "python_error": error, "memory": Memory()}
+    found = verdict({("u", 1): facts, ("v", 1): lived(), ("v", 2): lived()})
+    assert found.ranking[0].cause in ("memory_working_set", "resource_limit")
+
+
+@pytest.mark.parametrize(
+    ("signal", "cause"), [("SIGXCPU", "watchdog_or_time_limit"), ("SIGXFSZ", "resource_limit"), ("SIGTERM", "external_signal")]
+)
+def test_a_limit_that_was_met_is_no_signal_from_a_stranger(signal: str, cause: str) -> None:
+    found = verdict({("u", 1): died(signal), ("v", 1): lived(), ("v", 2): lived()})
+    assert found.ranking[0].cause == cause
+
+
+def test_switching_off_what_crashes_avoids_and_does_not_cure() -> None:
+    alone = [runtime("/a/gnu.so", family="openmp-gnu")]
+    found = verdict({("u", 1): died(libraries=both()), ("v", 1): lived(libraries=alone), ("v", 2): lived(libraries=alone)})
+    assert found.fix and found.fix.kind == "avoids"
+
+
 def test_memory_is_ruled_out_when_the_peak_was_far_below_the_limit() -> None:
     found = verdict({("u", 1): died(libraries=both()), ("v", 1): lived(), ("v", 2): lived()})
     assert {"memory_working_set", "memory_retention"} <= {each.cause for each in found.ruled_out}
