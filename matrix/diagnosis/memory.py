@@ -20,6 +20,7 @@ GROWING = ("linear", "staircase")
 GIB = 1 << 30
 FAR_BELOW = 0.7  # of the limit: a peak below this was not stopped by it
 FIRST_STEPS = 5
+SHORT_S = 2.0  # a death before that leaves too few samples and looks to tell forms or processes apart
 GREW_BY = 0.5  # of the final size, since the first step: retention rather than one large working set
 MOST, FEW = 0.5, 0.15  # of the tree's memory in its workers
 DIFFERS = 1.2  # ratio of two peaks that is no accident
@@ -56,6 +57,8 @@ def _killed(death: Observation) -> Iterator[Finding]:
 # ------------------------------------------------------------------ the form of the curve
 def _form(case: Case, death: Observation) -> Iterator[Finding]:
     """Growth with the steps is retention; a level, or one large step, is a working set."""
+    if death.wall_s < SHORT_S:
+        return
     curve = death.curve
     if curve is None or curve.shape == "unknown" or _before_steps(case, death):
         yield from _by_ends(case, death)
@@ -81,6 +84,8 @@ def _before_steps(case: Case, death: Observation) -> bool:
 
 def _measured(case: Case, death: Observation) -> bool:
     """Whether anything tells if memory grew with the steps."""
+    if death.wall_s < SHORT_S:
+        return False
     memory, curve = death.memory, death.curve
     ends = death.progress.last_step is not None and memory.first_tree_rss_bytes and memory.last_tree_rss_bytes
     return bool(ends) or _before_steps(case, death) or (curve is not None and curve.shape != "unknown")
@@ -142,6 +147,8 @@ def _workers(death: Observation) -> Iterator[Finding]:
     if not processes:
         return
     workers = [process for process in processes if process.role == "worker"]
+    if not workers and death.wall_s < SHORT_S:
+        return
     if not workers:
         yield _finding(WORKERS, "workers", death, -4.0, "there was no worker process", "memory.csv")
         return

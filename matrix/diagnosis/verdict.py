@@ -48,6 +48,8 @@ def _status(result: Result, first: Ranked) -> Status:
         return "inconclusive"
     if result.status == "diagnosed" and first.grade != "confirmed":
         return "suspected"
+    if result.status == "inconclusive" and result.reproduced and first.cause != "unknown":
+        return "suspected"  # why is clearer than where
     return result.status
 
 
