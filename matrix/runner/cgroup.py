@@ -12,6 +12,7 @@ import functools
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -57,19 +58,24 @@ class Group:
 
     def kill(self, *, patience_s: float = 10) -> int:
         """SIGKILL everything in it until it is empty; the number of processes that were ended."""
-        killed: set[int] = set()
-        deadline = time.monotonic() + patience_s
-        while (pids := self.pids()) and time.monotonic() < deadline:
-            for pid in pids:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            killed |= pids
-            time.sleep(0.002)
-        return len(killed)
+        return kill_until_none(self.pids, patience_s=patience_s, pause_s=0.002)
 
     def remove(self) -> None:
         for folder in reversed(self.folders):
             remove_group(str(folder))
+
+
+def kill_until_none(alive: Callable[[], set[int]], *, patience_s: float, pause_s: float) -> int:
+    """SIGKILL what `alive` finds until it finds nothing; the number of processes that were ended."""
+    killed: set[int] = set()
+    deadline = time.monotonic() + patience_s
+    while (pids := alive()) and time.monotonic() < deadline:
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        killed |= pids
+        time.sleep(pause_s)
+    return len(killed)
 
 
 def create(token: str, memory_limit_bytes: int | None, pids_limit: int | None = None) -> Group | None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import signal
-import time
 from pathlib import Path
 
 import psutil
 
-from matrix.runner.cgroup import Group
+from matrix.runner.cgroup import Group, kill_until_none
 from matrix.runner.guardian import descendants
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -71,15 +69,10 @@ class Tree:
             return self.group.kill(patience_s=patience_s)
         if self._nothing_is_left():
             return 0
-        killed: set[int] = set()
-        deadline = time.monotonic() + patience_s
-        while (alive := {pid for pid in self._marked() if not _is_zombie(pid)}) and time.monotonic() < deadline:
-            for pid in alive:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            killed |= alive
-            time.sleep(0.005)
-        return len(killed)
+        return kill_until_none(self._alive, patience_s=patience_s, pause_s=0.005)
+
+    def _alive(self) -> set[int]:
+        return {pid for pid in self._marked() if not _is_zombie(pid)}
 
 
 def marked_processes(mark: bytes) -> set[int]:
