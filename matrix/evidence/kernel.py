@@ -22,7 +22,6 @@ class KernelLog:
 
     def __init__(self, *, wanted: bool = True) -> None:
         self._lines: list[str] = []
-        self._lost = False
         self._why = ""
         self._descriptor = -1
         if not wanted:
