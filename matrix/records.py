@@ -69,6 +69,8 @@ class Exit:
     ended_by: EndedBy = "itself"  # who ended it; everything but "itself" is our own doing
     start_error: str | None = None  # why it could not be started
     cpu_s: float | None = None  # used by the main process and those it waited for; None: unknown
+    involuntary_switches: int | None = None  # how often the scheduler took the CPU from them while they could run; None: unknown
+    left_by: Literal["os._exit", "interpreter", "native code"] | None = None  # who ended it with a status; None: a signal, or no hook in it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,6 +84,41 @@ class Progress:
     longest_gap_s: float | None = None  # longest time between two signs of progress
     finished_line: bool | None = None  # None: the specification names no such line
     last_line: str = ""
+    rank_steps: dict[int, int] = dataclasses.field(default_factory=dict)  # last step of each rank; {}: no ranks are told apart
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A figure that the program printed with its steps, `loss=0.31`, from the output that was kept."""
+
+    name: str
+    last: str  # as printed: "0.31", "nan"
+    last_step: int | None  # step on its line; None: none there
+    values: int  # how often it was printed
+    recent: list[str] = dataclasses.field(default_factory=list)  # the last 8 as printed, the newest last
+    median_abs: float | None = None  # of the finite values; None: there was none
+    largest_abs: float | None = None
+    first_bad: str | None = None  # first value that is no finite number: "nan", "inf"; None: never
+    first_bad_step: int | None = None
+
+
+MessageKind = Literal[
+    "heap damaged", "stack overflow", "stack smashed", "assertion", "c++ exception", "fatal python error", "numpy abi", "missing symbol",
+    "missing library", "bad instruction", "openmp conflict", "openmp warning", "out of memory", "cuda out of memory", "cuda assert", "cuda error",
+    "no space", "bus error", "too many files", "no more processes", "cpu time", "file too large", "broken pipe", "worker died", "terminated",
+    "corrupt input", "bad number", "recursion",
+]  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Message:
+    """A line of the program's output whose words have one meaning, whoever prints it."""
+
+    kind: MessageKind
+    text: str
+    stream: Literal["stdout", "stderr"]
+    count: int = 1  # lines of this kind; the text is the first one's
+    pid: int | None = None  # named in the line; None: none is
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,8 +126,8 @@ class ProcessMemory:
     """What one process of the tree held, as it was last seen alive."""
 
     pid: int
-    role: str  # main | worker | other
-    rank: int | None = None  # RANK in its environment at exec; None: not set
+    role: str  # main | worker | miner | rank | other
+    rank: int | None = None  # RANK, or what its launcher sets in its place, in its environment at exec; None: not set
     first_s: float = 0.0  # first and last seconds at which it was sampled
     last_s: float = 0.0
     peak_rss_bytes: int = 0  # the kernel's high-water mark at the last look (at exit for the main process)
@@ -189,6 +226,9 @@ class ProcessSeen:
     window_s: float = 0.0
     stack: list[str] = dataclasses.field(default_factory=list)  # innermost first; [] when none could be had
     gil_holder: str | None = None  # thread that holds the interpreter lock while it runs no Python code; None: none, or unknown
+    rank: int | None = None  # as in ProcessMemory
+    runnable_threads: int | None = None  # threads in state R, the mean of the window; None: not counted
+    lost_threads: list[str] = dataclasses.field(default_factory=list)  # alive in its parent at the fork that made it, gone in it: by their Python names
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -240,6 +280,126 @@ class ExitCall:
     call: str
     status: str
     where: str  # "file.py:12 in f"
+    time_s: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Filesystem:
+    """Room where the child wrote, or could have written."""
+
+    folder: str
+    use: Literal["shm", "temp", "cwd", "written"]  # written: it holds a file that a process had open for writing or mapped shared
+    total_bytes: int
+    least_free_bytes: int  # least seen, for ordinary users
+    last_free_bytes: int  # as last seen
+    last_s: float  # when that was, in seconds since the start
+    least_free_inodes: int | None = None  # None: it has no fixed number
+    kind: str = ""  # "tmpfs", "ext4"; "": unknown
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShortFile:
+    """A mapped file that was shorter at the end than what was mapped of it: touching the rest raises SIGBUS."""
+
+    pid: int
+    path: str
+    mapped_to_bytes: int  # end of the mapping, as an offset in the file
+    size_bytes: int | None  # None: the file is gone
+    at_fault: bool = False  # the fault's address is in this mapping
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fault:
+    """The machine's account of a fault: the kernel's log line, or the registers in the core."""
+
+    source: Literal["kernel log", "core"]
+    tid: int
+    trap: str  # "segfault", "invalid opcode", "divide error", "general protection", "bus error", "abort"
+    address: int | None = None  # that could not be reached; None: not given (a general protection fault has none)
+    ip: int | None = None
+    sp: int | None = None
+    access: Literal["read", "write", "execute"] | None = None
+    library: str = ""  # file name of what the instruction belongs to; "": unknown, or none
+    library_offset: int | None = None
+    mapping: str = ""  # file that is mapped at the address, "anonymous", "no access" (a guard page, say), "nothing"; "": unknown
+    stack_distance_bytes: int | None = None  # address minus stack pointer: small on either side when the stack ran over
+    stack_left_bytes: int | None = None  # from the stack pointer down to the end of its mapping; 0: it is below; None: unknown
+    code: str = ""  # instruction bytes at ip in hexadecimal; "": not in the core
+    si_code: int | None = None  # of the signal: above 0 from the kernel, 0 or below from a process
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CrashDump:
+    """What faulthandler wrote in one process that crashed."""
+
+    pid: int
+    error: str  # "Segmentation fault"
+    frames: list[str]  # of the thread that crashed, innermost first; see Observation.crash_stack
+    cut_off: bool  # there were more frames than faulthandler writes (100)
+    threads: int  # Python threads that it lists
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bound:
+    """A limit of the kernel that a process was under, whoever set it."""
+
+    name: str  # as | nofile | nproc | cpu | fsize | stack | data | memlock
+    soft: int  # bytes, seconds or a count
+    hard: int | None  # None: unlimited
+    used: int | None = None  # most of it that was seen in use, in the same unit; None: not counted
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProcessSettings:
+    """What bounds one process, and what it does with signals; as last seen alive."""
+
+    pid: int
+    role: str
+    last_s: float
+    bounds: list[Bound] = dataclasses.field(default_factory=list)  # those that are not unlimited
+    ignored: list[str] = dataclasses.field(default_factory=list)  # "SIGPIPE"
+    caught: list[str] = dataclasses.field(default_factory=list)  # handlers of the program or of a library, faulthandler's among them
+    blocked: list[str] = dataclasses.field(default_factory=list)
+    cpus: int | None = None  # processors that it may run on
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trend:
+    """Descriptors, threads or processes over time: a count that only grows meets its limit at a step that can be told."""
+
+    what: Literal["descriptors", "threads", "processes"]
+    pid: int | None  # None: of the whole tree
+    role: str
+    first: int
+    last: int
+    most: int
+    samples: int
+    limit: int | None = None  # None: unlimited or unknown
+    per_s: Slope | None = None  # None: too few samples
+    per_step: Slope | None = None  # None: too few samples, or no steps
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Load:
+    """How many threads wanted to run, against the processors they had."""
+
+    cpus: int  # that the main process may use
+    runnable_mean: float  # threads in state R over all processes, of the looks that were taken
+    runnable_most: int
+    looks: int
+    wait_s: float | None = None  # threads waited so long for a processor, those of other programs among the reasons; None: no counter
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SignalSent:
+    """A signal that somebody sent to a process of the tree, as the kernel saw it."""
+
+    signal: str
+    to_pid: int
+    from_pid: int  # 0: the kernel itself
+    from_name: str  # "" unknown
+    inside: bool  # the sender belongs to the tree
+    by_tool: bool  # ... or is this tool
     time_s: float
 
 
@@ -328,6 +488,19 @@ class Observation:
     deaths: list[Death] = dataclasses.field(default_factory=list)  # bad ends in the tree, the earliest first
     limits: list[Limit] = dataclasses.field(default_factory=list)  # those that were asked for, but memory's
     survivors_ended: int = 0  # processes that outlived the main one and were ended by us
+    paused_s: float = 0.0  # the tool itself was stopped so long (Ctrl-Z): no limit counts it, wall_s does
+    metrics: list[Metric] = dataclasses.field(default_factory=list)
+    messages: list[Message] = dataclasses.field(default_factory=list)  # one of each kind, in the order of their first line
+    filesystems: list[Filesystem] = dataclasses.field(default_factory=list)
+    short_files: list[ShortFile] = dataclasses.field(default_factory=list)  # looked for after a SIGBUS only
+    faults: list[Fault] = dataclasses.field(default_factory=list)  # the core's first: it is of the process that began it
+    crash_dumps: list[CrashDump] = dataclasses.field(default_factory=list)  # the main process's first
+    settings: list[ProcessSettings] = dataclasses.field(default_factory=list)  # the main process first, at most 16
+    trends: list[Trend] = dataclasses.field(default_factory=list)
+    load: Load | None = None  # None: never looked
+    signals_sent: list[SignalSent] = dataclasses.field(default_factory=list)  # only SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT and SIGABRT
+    native_imports: list[str] = dataclasses.field(default_factory=list)  # packages with native modules in the order of import; []: unknown
+    env_at_exec: dict[str, str] = dataclasses.field(default_factory=dict)  # of the main process: only variables that runtimes read, no secrets
     not_collected: list[NotCollected] = dataclasses.field(default_factory=list)
     schema: str = "matrix.observation/1"
 
@@ -376,6 +549,15 @@ Grade = Literal["confirmed", "supported", "suspected"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """What helps against a cause in general; whether it helped here is what `Fix` says."""
+
+    kind: str  # axis | environment | limit | package | code
+    change: str
+    cost: str = ""  # what it hides or costs; "": nothing known
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Ranked:
     """One entry of the ranking."""
 
@@ -388,6 +570,10 @@ class Ranked:
     supports: list[Fact] = dataclasses.field(default_factory=list)
     contradicts: list[Fact] = dataclasses.field(default_factory=list)
     not_collected: list[NotCollected] = dataclasses.field(default_factory=list)
+    title: str = ""  # of the cause, in words; "": written by an older version
+    clause: str = ""  # follows "because": the cause in general, nothing about this run
+    remedies: list[Remedy] = dataclasses.field(default_factory=list)  # the least invasive first
+    references: list[str] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -446,6 +632,15 @@ Status = Literal["diagnosed", "suspected", "not_reproduced", "healthy", "inconcl
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ObserverControl:
+    """Whether being watched changes how the known-bad cell ends: one run of it without hook, samples and cores."""
+
+    attempt: str | None  # None: it was not run
+    changed: bool | None  # None: it was not run, or tells nothing
+    text: str  # one sentence
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
     """verdict.json, rewritten after every attempt."""
 
@@ -463,6 +658,7 @@ class Verdict:
     wall_s: float = 0.0
     ruled_out: list[RuledOut] = dataclasses.field(default_factory=list)
     never_tested: list[str] = dataclasses.field(default_factory=list)  # sentences: what the runs say nothing about
+    observer: ObserverControl | None = None  # None: not decided yet
     outcomes: dict[str, Outcome] = dataclasses.field(default_factory=dict)  # what each attempt was judged to be, by its id; {}: not written
     schema: str = "matrix.verdict/1"
 

@@ -1,0 +1,41 @@
+"""One entry of the catalogue of causes: what it is, what it predicts, what helps, and who looks for it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal
+
+from matrix.records import Finding, Observation, Remedy
+
+RemedyKind = Literal["axis", "environment", "limit", "package", "code"]
+NEUTRAL = 0.03  # chance that an intervention which has nothing to do with a cause makes its death go away
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cause:
+    """`cures_it`: the tool's own interventions by name, each with the chance that the death goes away under it if this is the cause.
+
+    What is not listed has nothing to do with the cause.  The chances are rounded judgements: an intervention that removes
+    the mechanism has 0.9 (it may not reach it), one that often disturbs it 0.5, one that shifts timing only 0.2.
+    """
+
+    name: str
+    title: str
+    clause: str  # follows "because"; explains the cause in general and claims nothing about a run
+    remedies: tuple[Remedy, ...]  # the least invasive first
+    references: tuple[str, ...] = ()
+    cures_it: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    def goes_away(self, probe: str) -> float:
+        """Chance that the death goes away under an intervention that took hold."""
+        return self.cures_it.get(probe, NEUTRAL)
+
+
+def remedy(kind: RemedyKind, change: str, cost: str = "") -> Remedy:
+    """What to change, and what it hides or costs."""
+    return Remedy(kind=kind, change=change, cost=cost)
+
+
+def finding(cause: str, rule: str, observation: Observation, weight: float, fact: str, file: str = "observation.json") -> Finding:
+    return Finding(cause=cause, rule=rule, weight=weight, fact=fact, attempt=observation.attempt, file=file)
