@@ -103,10 +103,10 @@ class Metric:
 
 
 MessageKind = Literal[
-    "heap damaged", "stack overflow", "stack smashed", "assertion", "c++ exception", "fatal python error", "numpy abi", "missing symbol",
-    "missing library", "bad instruction", "openmp conflict", "openmp warning", "out of memory", "cuda out of memory", "cuda assert", "cuda error",
-    "no space", "bus error", "too many files", "no more processes", "cpu time", "file too large", "broken pipe", "worker died", "terminated",
-    "corrupt input", "bad number", "recursion",
+    "heap damaged", "stack overflow", "stack smashed", "assertion", "c++ exception", "fatal python error", "numpy abi",
+    "missing symbol", "missing library", "bad instruction", "openmp conflict", "openmp warning", "out of memory",
+    "cuda out of memory", "cuda assert", "cuda error", "no space", "bus error", "too many files", "no more processes",
+    "cpu time", "file too large", "broken pipe", "worker died", "terminated", "corrupt input", "bad number", "recursion",
 ]  # fmt: skip
 
 
@@ -228,7 +228,6 @@ class ProcessSeen:
     gil_holder: str | None = None  # thread that holds the interpreter lock while it runs no Python code; None: none, or unknown
     rank: int | None = None  # as in ProcessMemory
     runnable_threads: int | None = None  # threads in state R, the mean of the window; None: not counted
-    lost_threads: list[str] = dataclasses.field(default_factory=list)  # alive in its parent at the fork that made it, gone in it: by their Python names
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -270,6 +269,7 @@ class ForkEvent:
     start_method: str | None  # of multiprocessing; None: not multiprocessing, or not chosen yet
     time_s: float
     module: str = ""
+    thread_names: list[str] = dataclasses.field(default_factory=list)  # of the Python threads; in the child all but the caller's are gone
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -500,7 +500,7 @@ class Observation:
     load: Load | None = None  # None: never looked
     signals_sent: list[SignalSent] = dataclasses.field(default_factory=list)  # only SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT and SIGABRT
     native_imports: list[str] = dataclasses.field(default_factory=list)  # packages with native modules in the order of import; []: unknown
-    env_at_exec: dict[str, str] = dataclasses.field(default_factory=dict)  # of the main process: only variables that runtimes read, no secrets
+    env_at_exec: dict[str, str] = dataclasses.field(default_factory=dict)  # of the main process: what runtimes read, no secrets
     not_collected: list[NotCollected] = dataclasses.field(default_factory=list)
     schema: str = "matrix.observation/1"
 
