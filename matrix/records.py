@@ -482,6 +482,7 @@ class Observation:
     python_error: PythonError | None = None  # None: no traceback was printed
     crash_stack: list[str] = dataclasses.field(default_factory=list)  # faulthandler's, innermost first
     native_stack: list[Frame] = dataclasses.field(default_factory=list)  # of the thread that crashed, innermost first; []: no core was read
+    other_stacks: list[list[Frame]] = dataclasses.field(default_factory=list)  # of the other threads then; []: unknown
     kernel_lines: list[str] = dataclasses.field(default_factory=list)  # kernel log lines that name our pids
     output_tail: list[str] = dataclasses.field(default_factory=list)  # last lines of stdout and stderr
     dropped_output_bytes: int = 0

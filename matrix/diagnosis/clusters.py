@@ -40,10 +40,15 @@ def refused(stack: Sequence[Frame]) -> str:
         return "no frame of the crash could be named"
     if len(stack) >= DEEP:
         return "a recursion: its top frame is wherever the stack ended"
-    top = [frame.function for frame in stack if frame.kind == "native"][:6]
-    if any(name.removeprefix("__libc_").removeprefix("__").startswith(ALLOCATOR) for name in top):
+    if in_allocator(stack):
         return "the allocator noticed it: the damage was done before, somewhere else"
     return ""
+
+
+def in_allocator(stack: Sequence[Frame]) -> bool:
+    """Whether the crash was inside the allocator."""
+    top = [frame.function for frame in stack if frame.kind == "native"][:6]
+    return any(name.removeprefix("__libc_").removeprefix("__").startswith(ALLOCATOR) for name in top)
 
 
 def major(observation: Observation) -> str | None:

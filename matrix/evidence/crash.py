@@ -17,6 +17,7 @@ STACKS_FILE = "native_stacks.txt"
 class Crash:
     notes: CoreNotes | None = None
     stack: list[Frame] = dataclasses.field(default_factory=list)
+    others: list[list[Frame]] = dataclasses.field(default_factory=list)
     missing: list[NotCollected] = dataclasses.field(default_factory=list)
 
 
@@ -43,6 +44,7 @@ def _read(plan: cores.CorePlan, core: Path, folder: Path) -> Crash:
     if core.stat().st_size >= plan.cap_bytes:
         why = f"the core was cut off at {plan.cap_bytes >> 20} MiB"
         return Crash(notes=notes, missing=[NotCollected(what="native stack", why=why)])
-    stack, text, why = native_stacks.read(core, notes)
-    (folder / STACKS_FILE).write_text(text)
-    return Crash(notes=notes, stack=stack, missing=[NotCollected(what="native stack", why=why)] if why else [])
+    stacks = native_stacks.read(core, notes)
+    (folder / STACKS_FILE).write_text(stacks.text)
+    missing = [NotCollected(what="native stack", why=stacks.why_none)] if stacks.why_none else []
+    return Crash(notes=notes, stack=stacks.crashed, others=stacks.others, missing=missing)

@@ -6,6 +6,7 @@ one behind the other.  Every reader runs in a process of its own with a time lim
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -20,6 +21,7 @@ from matrix.records import Frame, Trust
 
 READER_S = {"pystack": 20.0, "py-spy": 10.0, "gdb": 40.0}
 MAX_FRAMES = 80
+OTHERS, OTHER_FRAMES = 16, 24  # threads beside the one that crashed, and frames of each
 TRAMPOLINES = ("__restore_rt", "<signal handler called>")  # below them is what was interrupted by the signal
 
 PYSTACK_THREAD = re.compile(r"^Traceback for thread (?P<tid>\d+)")
@@ -29,17 +31,31 @@ GDB_FRAME = re.compile(r"^#\d+ +(?:(?P<address>0x[0-9a-f]+) in )?(?P<rest>.+)$")
 GDB_PLACE = re.compile(r" (?:at (?P<file>\S+):(?P<line>\d+)|from (?P<library>\S+))$")
 
 
-def read(core: Path, notes: CoreNotes) -> tuple[list[Frame], str, str]:
-    """Frames of the thread that crashed, innermost first, without the signal handler's own; all output; why there are none."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stacks:
+    """Innermost frame first; without the signal handler's own frames."""
+
+    crashed: list[Frame] = dataclasses.field(default_factory=list)
+    others: list[list[Frame]] = dataclasses.field(default_factory=list)  # of the other threads; []: only pystack tells
+    text: str = ""  # all output of the readers
+    why_none: str = ""  # why there are no frames; "": there are
+
+
+def read(core: Path, notes: CoreNotes) -> Stacks:
+    """The stack of the thread that crashed, and those of the others where a reader tells them."""
     executable = notes.maps.partition("\n")[0].split(maxsplit=5)[-1]
     text, why = _run("pystack", ["core", str(core), "--native-all"])
-    if frames := _interrupted(_pystack(text, notes.threads)):
-        return frames[:MAX_FRAMES], text, ""
+    stacks = _pystack(text)
+    crashed = notes.threads[0] if notes.threads else None  # the first in the core's notes
+    if frames := _interrupted(stacks.pop(crashed, []) if crashed is not None else []):
+        others = [stack[:OTHER_FRAMES] for stack in list(stacks.values())[:OTHERS]]
+        return Stacks(crashed=frames[:MAX_FRAMES], others=others, text=text)
     native, why_gdb = _run("gdb", ["-batch", "-nx", "-q", "-ex", f"bt {MAX_FRAMES}", executable, str(core)])
     python, why_py_spy = _run("py-spy", ["dump", "--json", "--core", str(core)])
     frames = _interrupted(list(_gdb(native, notes.maps))) + list(_py_spy(python, notes.threads))
     whys = [f"{name}: {reason}" for name, reason in (("pystack", why), ("gdb", why_gdb), ("py-spy", why_py_spy)) if reason]
-    return frames[:MAX_FRAMES], native + python, "" if frames else "; ".join(whys) or "no reader found a frame of the thread that died"
+    none = "" if frames else "; ".join(whys) or "no reader found a frame of the thread that died"
+    return Stacks(crashed=frames[:MAX_FRAMES], text=native + python, why_none=none)
 
 
 def program(name: str) -> str | None:
@@ -68,8 +84,8 @@ def _interrupted(frames: list[Frame]) -> list[Frame]:
 
 
 # ------------------------------------------------------------------ one parser a reader
-def _pystack(text: str, threads: tuple[int, ...]) -> list[Frame]:
-    """Frames of the thread that crashed (the first in the core's notes); pystack prints the outermost first."""
+def _pystack(text: str) -> dict[int, list[Frame]]:
+    """Frames by thread, innermost first; pystack prints the outermost first."""
     stacks: dict[int, list[Frame]] = {}
     current: list[Frame] = []
     for line in text.splitlines():
@@ -77,7 +93,7 @@ def _pystack(text: str, threads: tuple[int, ...]) -> list[Frame]:
             current = stacks.setdefault(int(thread["tid"]), [])
         elif frame := PYSTACK_FRAME.match(line):
             current.append(_pystack_frame(frame))
-    return stacks.get(threads[0], [])[::-1] if threads else []
+    return {tid: frames[::-1] for tid, frames in stacks.items()}
 
 
 def _pystack_frame(match: re.Match[str]) -> Frame:

@@ -107,6 +107,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         python_error=log.python_error(stderr),
         crash_stack=_crash_stack(folder, raw),
         native_stack=crashed.stack,
+        other_stacks=crashed.others,
         kernel_lines=kernel_lines,
         output_tail=log.tail(folder / "stdout.log", TAIL_LINES) + log.tail(folder / "stderr.log", TAIL_LINES),
         dropped_output_bytes=raw.dropped_bytes,

@@ -1,0 +1,287 @@
+"""Crashes in native code: what the address, the stack, the allocator and the other threads say about them.
+
+The signal alone separates little: SIGSEGV comes from most of these causes.  What separates them is where the address lies (below
+the stack pointer, just behind a mapping, at the start of a block that was given back, nowhere) and who noticed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import takewhile
+
+from matrix.diagnosis import clusters
+from matrix.diagnosis.case import Case
+from matrix.diagnosis.cause import Cause, finding, remedy
+from matrix.evidence.deaths import initiating
+from matrix.records import Fault, Finding, Frame, Observation
+
+OVERFLOW, CORRUPTION, ARGUMENT, RACE, ILLEGAL = (
+    "stack_overflow",
+    "native_memory_corruption",
+    "native_bad_argument",
+    "native_thread_race",
+    "illegal_instruction",
+)
+FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")  # raised by the program's own instructions
+PAGE = 4096
+NULL = 16 * PAGE  # below this: a null pointer and a small offset
+MMAP_HEADER = 16  # bytes in front of a block that the C library has mapped for itself, so its data starts at this offset in a page
+EDGE = 64  # bytes: a vector register's width, so a read that runs off a mapping faults within it
+NEAR_STACK = 64 << 10  # a fault this close to the stack pointer is on the stack
+ROOM = 64 << 10  # left on the stack: it did not overflow
+DEEP = 60  # frames: a recursion
+SAME = 3  # deaths of one cell before their steps are compared
+WAITS = ("futex", "nanosleep", "poll", "epoll", "select", "read", "recv", "accept", "wait", "sem_", "pthread_cond", "lock", "syscall", "gomp", "kmp", "?")
+
+CAUSES = (
+    Cause(
+        name=OVERFLOW,
+        title="A stack overflow",
+        clause="deep recursion or large local arrays in native code use up the stack of a thread",
+        remedies=(
+            remedy("environment", "a larger OMP_STACKSIZE for OpenMP threads", "memory for every thread"),
+            remedy("limit", "a larger stack limit (ulimit -s) before the start", "memory for every thread"),
+            remedy("code", "less recursion, or buffers on the heap"),
+        ),
+        references=("OpenMP specification, OMP_STACKSIZE", "man 2 getrlimit, RLIMIT_STACK"),
+        cures_it={"larger_stacks": 0.85, "one_thread": 0.4, "start_spawn": 0.05},
+    ),
+    Cause(
+        name=CORRUPTION,
+        title="Native code corrupts memory",
+        clause="native code writes or frees memory that is not its own; the process often dies later, in code that has nothing to do with it",
+        remedies=(
+            remedy("axis", "the setting under which the faulty path is not taken"),
+            remedy("package", "a version of the native package in which it is repaired"),
+            remedy("code", "find the write with a checked heap (libc_malloc_debug, valgrind, AddressSanitizer) and repair it"),
+        ),
+        references=("glibc manual, Heap Consistency Checking", "valgrind manual, Memcheck"),
+        cures_it={"checked_heap": 0.4, "poisoned_heap": 0.3, "valgrind": 0.5, "one_thread": 0.1, "one_core": 0.1, "one_arena": 0.1},
+    ),
+    Cause(
+        name=ARGUMENT,
+        title="Native code is given something it does not check",
+        clause="native code is called with an index, shape, layout or pointer that it does not check, and reads or writes outside its data",
+        remedies=(
+            remedy("axis", "the setting under which the argument stays in range"),
+            remedy("code", "check indices, dtypes, contiguity and lifetimes before the call"),
+        ),
+        references=("NumPy documentation, ndarray.flags and ascontiguousarray",),
+        cures_it={"poisoned_heap": 0.1, "checked_heap": 0.1},
+    ),
+    Cause(
+        name=RACE,
+        title="Two threads in native code that is not thread-safe",
+        clause="two threads use the same native object at the same time although it allows only one, so that the outcome depends on timing",
+        remedies=(
+            remedy("axis", "no second thread at that place"),
+            remedy("environment", "one thread", "speed, and it hides the race"),
+            remedy("code", "a lock around the native object, or an object for every thread"),
+        ),
+        references=("FAISS wiki, Threads and asynchronous calls",),
+        cures_it={"one_thread": 0.35, "one_core": 0.4, "checked_heap": 0.2, "valgrind": 0.6},
+    ),
+    Cause(
+        name=ILLEGAL,
+        title="An instruction that this processor lacks",
+        clause="native code uses a processor instruction that this machine does not have",
+        remedies=(
+            remedy("environment", "a plain code path (ATEN_CPU_CAPABILITY=default, OPENBLAS_CORETYPE, NPY_DISABLE_CPU_FEATURES)", "speed"),
+            remedy("package", "a build for this processor"),
+        ),
+        references=("NumPy documentation, CPU build options",),
+        cures_it={"plain_instructions": 0.6},
+    ),
+)
+
+
+def findings(case: Case) -> Iterator[Finding]:
+    crashed = [death for death in case.deaths if crash_signal(death)]
+    for death in crashed:
+        yield from _signal(death)
+        yield from _heap(death)
+        yield from _address(death)
+        yield from _recursion(death)
+        yield from _other_threads(death)
+    if crashed:
+        yield from _repeats(case, crashed)
+
+
+def crash_signal(death: Observation) -> str | None:
+    """The signal of a fault in native code that began this death; None: something else did."""
+    first = initiating(death.deaths)
+    signal = (first.signal if first else None) or (death.exit.signal if death.exit.ended_by == "itself" else None)
+    return signal if signal in FAULTS else None
+
+
+def _signal(death: Observation) -> Iterator[Finding]:
+    name = crash_signal(death)
+    invalid = any(fault.trap == "invalid opcode" for fault in death.faults) or _said(death, "bad instruction")
+    if name == "SIGILL" or invalid:
+        where = next((f" in {fault.library}" for fault in death.faults if fault.library), "")
+        yield finding(ILLEGAL, "signal", death, 4.5, f"the processor refused an instruction{where} ({name})")
+        for cause in (CORRUPTION, ARGUMENT, RACE, OVERFLOW):
+            yield finding(cause, "signal", death, -1.5, f"the processor refused an instruction{where} ({name})")
+        return
+    yield finding(ILLEGAL, "signal", death, -6.0, f"{name} is not how a processor refuses an instruction")
+    if name == "SIGFPE":
+        yield finding(ARGUMENT, "signal", death, 2.5, "a division in native code had a divisor of zero, or a result that does not fit (SIGFPE)")
+    if name not in ("SIGSEGV", "SIGBUS", "SIGABRT"):
+        yield finding(OVERFLOW, "signal", death, -3.0, f"{name} is not how a stack overflow ends")
+
+
+def _said(death: Observation, kind: str) -> str | None:
+    """The first line of the output of that kind."""
+    return next((message.text.strip() for message in death.messages if message.kind == kind), None)
+
+
+# ------------------------------------------------------------------ the heap
+def _heap(death: Observation) -> Iterator[Finding]:
+    """The allocator notices damage when it meets it: the cause lies before, somewhere else."""
+    fact, weight = None, 0.0
+    if (line := _said(death, "heap damaged")) and crash_signal(death) == "SIGABRT":
+        fact, weight = f"the allocator found its heap damaged: {line}", 3.5
+    elif clusters.in_allocator(death.native_stack):
+        fact, weight = "it crashed inside the allocator, which only follows the pointers that it stored itself", 2.5
+    if fact:
+        yield finding(CORRUPTION, "heap", death, weight, fact, "stderr.log" if weight > 3 else "observation.json")
+        yield finding(RACE, "heap", death, 1.0, fact)
+        yield finding(ARGUMENT, "heap", death, -0.5, fact)
+        yield finding(OVERFLOW, "heap", death, -3.0, fact)
+    if line := _said(death, "stack smashed"):
+        yield finding(CORRUPTION, "stack smashed", death, 3.0, f"a function found its stack frame overwritten: {line}", "stderr.log")
+    if (line := _said(death, "assertion")) and crash_signal(death) == "SIGABRT":
+        yield finding(ARGUMENT, "assertion", death, 2.5, f"native code refused what it was given: {line}", "stderr.log")
+
+
+# ------------------------------------------------------------------ the address
+def _address(death: Observation) -> Iterator[Finding]:
+    fault = the_fault(death)
+    if fault is None:
+        return
+    if on_stack(fault):
+        fact = f"the fault was on the stack, {_left(fault)}{_in(fault)}"
+        yield finding(OVERFLOW, "address", death, 4.5, fact)
+        for cause in (CORRUPTION, ARGUMENT, RACE):
+            yield finding(cause, "address", death, -2.0, fact)
+        return
+    if fault.stack_left_bytes is not None and fault.stack_left_bytes > ROOM:
+        yield finding(OVERFLOW, "address", death, -4.0, f"the thread that crashed had {fault.stack_left_bytes >> 10} KiB of stack left")
+    for cause, weight, fact in _places(fault):
+        yield finding(cause, "address", death, weight, fact)
+
+
+def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
+    """What kind of place the address is."""
+    address, does = fault.address, {"write": "wrote", "execute": "jumped"}.get(fault.access or "", "read")
+    where = f"native code{_in(fault)} {does}"
+    if fault.trap == "general protection":
+        fact = f"native code{_in(fault)} used something as a pointer that is no address"
+        yield from ((CORRUPTION, 1.5, fact), (RACE, 1.0, fact), (ARGUMENT, 0.5, fact))
+    elif address is None:
+        return
+    elif address < NULL:
+        fact = f"{where} at {address:#x}: a null pointer"
+        yield from ((ARGUMENT, 1.5, fact), (RACE, 0.5, fact), (CORRUPTION, 0.0, fact))
+    elif fault.access == "execute":
+        fact = f"{where} to {address:#x}, where there is no code"
+        yield from ((CORRUPTION, 1.5, fact), (ARGUMENT, 0.5, fact))
+    elif address % PAGE == MMAP_HEADER:
+        fact = f"{where} at {address:#x}: where the data of a large block of the allocator starts, and nothing is mapped there any more"
+        yield from ((CORRUPTION, 2.5, fact), (ARGUMENT, 0.0, fact), (RACE, 0.5, fact))
+    elif address % PAGE < EDGE and fault.mapping in ("nothing", "no access", ""):
+        fact = f"{where} at {address:#x}: one step behind the end of what is mapped"
+        over = (ARGUMENT, 2.5, fact) if fault.access != "write" else (ARGUMENT, 1.5, fact)
+        yield from (over, (CORRUPTION, 0.0 if fault.access != "write" else 1.0, fact))
+    elif fault.mapping in ("nothing", ""):
+        fact = f"{where} at {address:#x}, where nothing is mapped"
+        yield from ((ARGUMENT, 2.0, fact), (CORRUPTION, 0.5, fact), (RACE, 0.5, fact))
+    else:
+        fact = f"{where} at {address:#x}, which belongs to {fault.mapping} and may not be used so"
+        yield from ((ARGUMENT, 1.5, fact), (CORRUPTION, 1.0, fact))
+
+
+def the_fault(death: Observation) -> Fault | None:
+    """The fault of the thread that began it: the kernel's line has the address also where a handler ran afterwards."""
+    faults = [fault for fault in death.faults if fault.trap != "abort"]
+    return next((f for f in faults if f.address is not None), None) or next(iter(faults), None)
+
+
+def on_stack(fault: Fault) -> bool:
+    left, distance = fault.stack_left_bytes, fault.stack_distance_bytes
+    if left is not None and left <= PAGE and fault.mapping != "anonymous":
+        return True
+    near = distance is not None and -NEAR_STACK <= distance <= NEAR_STACK
+    return near and fault.mapping in ("no access", "nothing", "") and (left is None or left <= NEAR_STACK)
+
+
+def _left(fault: Fault) -> str:
+    if fault.stack_left_bytes is not None:
+        return "of which nothing was left" if fault.stack_left_bytes <= 0 else f"of which {fault.stack_left_bytes} bytes were left"
+    return f"{abs(fault.stack_distance_bytes or 0)} bytes from the stack pointer, where nothing may be used"
+
+
+def _in(fault: Fault) -> str:
+    return f" in {fault.library}" if fault.library else ""
+
+
+def _recursion(death: Observation) -> Iterator[Finding]:
+    names = [frame.function for frame in death.native_stack if frame.kind == "native" and frame.function]
+    common = max(set(names), key=names.count, default="")
+    if names.count(common) >= DEEP:
+        yield finding(OVERFLOW, "recursion", death, 2.5, f"{common} stands at least {names.count(common)} times on the stack", "native_stacks.txt")
+    elif any(dump.cut_off for dump in death.crash_dumps):
+        yield finding(OVERFLOW, "recursion", death, 1.5, "more Python calls were open than faulthandler lists", "stacks.txt")
+    if line := _said(death, "stack overflow"):
+        yield finding(OVERFLOW, "message", death, 2.5, f"it said so: {line}", "stderr.log")
+
+
+# ------------------------------------------------------------------ other threads
+def _other_threads(death: Observation) -> Iterator[Finding]:
+    """Another thread of the program inside the same library, with a call of its own, at the moment of the crash."""
+    if not death.native_stack:
+        return
+    mine = {frame.library for frame in clusters.relevant(death.native_stack) if frame.library}
+    for stack in death.other_stacks:
+        shared = sorted(mine & {frame.library for frame in _busy_in(stack)})
+        if shared:
+            fact = f"at the moment of the crash another thread of the program was inside {shared[0]} as well ({_names(stack)})"
+            yield finding(RACE, "other thread", death, 3.5, fact, "native_stacks.txt")
+            return
+    if death.other_stacks or all(dump.threads <= 1 for dump in death.crash_dumps):
+        fact = "at the moment of the crash no other thread of the program was inside the same library"
+        yield finding(RACE, "other thread", death, -1.0, fact, "native_stacks.txt")
+
+
+def _busy_in(stack: list[Frame]) -> list[Frame]:
+    """The native frames above the innermost Python frame of a thread that runs; []: it waits, or runs no native code, or no Python."""
+    if all(frame.kind != "python" for frame in stack):
+        return []  # a thread of a pool: it works for somebody else's call
+    native = list(takewhile(lambda frame: frame.kind == "native", stack))
+    if not native or any(word in native[0].function.lower() for word in WAITS):
+        return []
+    return [frame for frame in native if frame.library and not frame.library.startswith(clusters.RUNTIMES)]
+
+
+def _names(stack: list[Frame]) -> str:
+    names = [frame.function for frame in _busy_in(stack) if frame.function]
+    where = next((frame.place for frame in stack if frame.kind == "python"), "")
+    return ", called at ".join(filter(None, [next(iter(names), ""), where]))
+
+
+# ------------------------------------------------------------------ across attempts
+def _repeats(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
+    """A wrong argument kills at the same step of the same cell every time; what depends on timing does not."""
+    bad = [death for death in crashed if death.trial.cell == case.known_bad and not death.trial.probes]
+    steps = {death.progress.last_step for death in bad}
+    signals = {crash_signal(death) for death in bad}
+    if len(bad) < SAME:
+        return
+    if len(steps) == 1 and len(signals) == 1:
+        fact = f"all {len(bad)} deaths of the known-bad cell came at the same step ({next(iter(steps))}) with the same signal"
+        yield finding(RACE, "repeats", bad[0], -1.5, fact)
+        yield finding(ARGUMENT, "repeats", bad[0], 0.5, fact)
+    elif len(signals) > 1 or len(steps) > 1:
+        fact = f"{len(bad)} deaths of the same cell came at {len(steps)} different steps with {len(signals)} kind(s) of signal"
+        yield finding(RACE, "repeats", bad[0], 1.5, fact)
+        yield finding(ARGUMENT, "repeats", bad[0], -1.0, fact)
