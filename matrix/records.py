@@ -455,6 +455,26 @@ class Limit:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ProbeResult:
+    """Whether a probe of the trial took hold, as read from the child.  One that did not is neutral, whatever the child did."""
+
+    name: str
+    setting: str  # "": the default
+    held: bool | None  # None: it could not be checked
+    how: str  # what was read, or why it did not hold
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeapError:
+    """A misuse of memory that valgrind saw (a probe): the place comes before the crash that it causes."""
+
+    pid: int
+    what: str  # "Invalid write of size 8"
+    frames: list[str]  # "function (file.c:12)" or "function (in /path/lib.so)", innermost first
+    times: int = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class NotCollected:
     what: str
     why: str
@@ -502,6 +522,8 @@ class Observation:
     signals_sent: list[SignalSent] = dataclasses.field(default_factory=list)  # only SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT and SIGABRT
     native_imports: list[str] = dataclasses.field(default_factory=list)  # packages with native modules in the order of import; []: unknown
     env_at_exec: dict[str, str] = dataclasses.field(default_factory=dict)  # of the main process: what runtimes read, no secrets
+    probes: list[ProbeResult] = dataclasses.field(default_factory=list)  # one for each probe of the trial
+    heap_errors: list[HeapError] = dataclasses.field(default_factory=list)  # []: none, or not under valgrind
     not_collected: list[NotCollected] = dataclasses.field(default_factory=list)
     schema: str = "matrix.observation/1"
 
