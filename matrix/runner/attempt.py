@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import secrets
 import selectors
 import shutil
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -38,7 +36,6 @@ JUDGE_S = 0.05  # where no sample sets the pace
 WORTH_SYNCING_S = 1.0  # a shorter attempt is repeated sooner than it is made safe against a power cut; resuming finds what is not whole
 READ_BYTES = 1 << 20
 AUTOPSY_WINDOW_S = 1.0
-SHORT_TEMP = Path("/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir())  # long paths are too long for multiprocessing's sockets
 HOOK = Path(__file__).with_name("hook")
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds our packages
 
@@ -82,10 +79,7 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
     Raises RunnerError when the surroundings fail."""
     job.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     records.write(job.folder / "attempt.json", job.attempt, sync=False)  # without an observation it counts for nothing
-    token = f"mx-{os.getpid()}-{secrets.token_hex(4)}"
-    temp = SHORT_TEMP / token
-    guardian.hold(token, str(temp), [str(home / token) for home in cgroup.homes()])
-    temp.mkdir(mode=0o700)
+    token, temp = guardian.token(), guardian.temp()
     group = cgroup.create(token, job.attempt.memory_limit_bytes, job.pids) if job.watch else None
     supervisor = Supervisor(job, token, temp, group)
     try:
@@ -98,8 +92,7 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
         if group:
             group.kill()
             group.remove()
-        shutil.rmtree(temp, ignore_errors=True)
-        guardian.release(token)
+        guardian.give_back(temp)
 
 
 class Supervisor:
@@ -269,11 +262,9 @@ class Supervisor:
     def _launch(self) -> Launch:
         job = self.job
         return Launch(
-            token=self.token,
             argv=job.attempt.argv,
             env=child_environment(job, self.token, self.temp),
             cwd=job.attempt.cwd,
-            temp=str(self.temp),
             cgroups=[str(folder) for folder in self.group.folders] if self.group else [],
             rlimits={"RLIMIT_CORE": (self.core.cap_bytes, -1), **job.rlimits},
             cpus=job.attempt.cpus,

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import json
 import os
+import secrets
+import shutil
 import socket
+import stat
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from matrix.runner import cgroup
+
+SHORT_TEMP = Path("/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir())  # long paths are too long for multiprocessing's sockets
 SCRIPT = Path(__file__).with_name("guardian.py")
 
 
@@ -25,16 +34,17 @@ class RunnerError(Exception):
 class Launch:
     """Everything the guardian needs to start one child."""
 
-    token: str  # unique on this machine; also the name of the cgroup and of the temp folder
     argv: Sequence[str]
     env: dict[str, str]  # complete
     cwd: str
-    temp: str
     cgroups: Sequence[str] = ()  # folders; the first one is the list of processes
     rlimits: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)  # "RLIMIT_CORE" -> (soft, hard)
     cpus: Sequence[int] | None = None
     mounts: Sequence[tuple[str, str]] = ()
     pty: bool = False
+    tmpfs: Sequence[tuple[str, int]] = ()  # (folder, bytes): an empty file system in memory over that folder
+    no_huge_pages: bool = False
+    ignored: Sequence[int] = ()  # signals
 
     def request(self) -> dict[str, Any]:
         procs = [str(Path(group, "cgroup.procs")) for group in self.cgroups]
@@ -86,19 +96,42 @@ class Child:
 
 
 class Guardian:
-    """Starts children through the guardian process; closing it (or dying) ends all of them."""
+    """Starts children through the guardian process; closing it (or dying) ends all of them and removes what was made for them."""
 
     def __init__(self) -> None:
+        self.folder = SHORT_TEMP / f"mx-{os.getpid()}-{secrets.token_hex(4)}"
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._control = ours
         self._lock = threading.Lock()
+        self._unused: list[Path] = []  # temp folders
+        self._numbers = itertools.count(1)  # of temp folders
         with theirs:
-            argv = [sys.executable, "-I", "-S", str(SCRIPT), str(theirs.fileno())]
+            argv = [sys.executable, "-I", "-S", str(SCRIPT), str(theirs.fileno()), str(self.folder), *map(str, cgroup.homes())]
             self.process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True)
+        self.folder.mkdir(mode=0o700)  # not before there is somebody who removes it
 
-    def hold(self, token: str, temp: str, cgroups: Sequence[str]) -> None:
-        """What is going to be made for an attempt; said before it is made, so that nothing is left whenever the tool is killed."""
-        self._send({"hold": {"token": token, "temp": temp, "cgroups": list(cgroups)}}, [])
+    def token(self) -> str:
+        """For one attempt.  All have the same length, so that none is the beginning of another."""
+        return f"{self.folder.name}-{secrets.token_hex(4)}"
+
+    def temp(self) -> Path:
+        """An empty folder.  Raises RunnerError."""
+        try:
+            return self._unused.pop()
+        except IndexError:
+            made = self.folder / str(next(self._numbers))
+        try:
+            made.mkdir(mode=0o700)
+        except OSError as problem:
+            raise RunnerError(f"no temporary folder can be made: {problem}") from problem
+        return made
+
+    def give_back(self, temp: Path) -> None:
+        """One that the child left as it was serves another attempt: making and removing folders is a tenth of a small attempt."""
+        if _is_untouched(temp):
+            self._unused.append(temp)
+        else:
+            shutil.rmtree(temp, ignore_errors=True)
 
     def start(self, launch: Launch, stdout: int, stderr: int) -> Child:
         """Start one child; its program writes to the given descriptors, which stay open here.  Raises RunnerError."""
@@ -112,25 +145,29 @@ class Guardian:
             os.close(write)
         return Child(read)
 
-    def release(self, token: str) -> None:
-        """The attempt is over and everything of it is removed."""
-        self._send({"release": token}, [])
-
     def _send(self, message: dict[str, Any], descriptors: list[int]) -> None:
         body = json.dumps(message).encode()
+        data = struct.pack(">I", len(body)) + body
         try:
             with self._lock:
-                socket.send_fds(self._control, [struct.pack(">I", len(body))], descriptors)
-                self._control.sendall(body)
+                sent = socket.send_fds(self._control, [data], descriptors)
+                self._control.sendall(data[sent:])
         except OSError as problem:
             raise RunnerError(f"the guardian process is gone ({problem}); run again with --resume") from problem
 
     def close(self) -> None:
         self._control.close()
         self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)  # it may have been killed
 
     def __enter__(self) -> Guardian:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_untouched(folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return folder.lstat().st_mode == stat.S_IFDIR | 0o700 and not any(os.scandir(folder))
+    return False

@@ -18,7 +18,7 @@ import psutil
 from matrix import records
 from matrix.records import Observation, Verdict
 from matrix.runner import cgroup
-from matrix.runner.attempt import SHORT_TEMP
+from matrix.runner.launcher import SHORT_TEMP
 from matrix.runner.tree import MARK, marked_processes
 
 ROOT = Path(__file__).parents[2]

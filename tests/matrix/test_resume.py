@@ -16,7 +16,7 @@ import pytest
 
 from matrix.__main__ import resume_command
 from matrix.runner import cgroup
-from matrix.runner.attempt import SHORT_TEMP
+from matrix.runner.launcher import SHORT_TEMP
 from tests.matrix.command_line import (
     alive,
     complete,

@@ -18,8 +18,8 @@ from matrix import records
 from matrix.diagnosis import judge
 from matrix.records import Observation
 from matrix.runner import cgroup
-from matrix.runner.attempt import ROOT, SHORT_TEMP, Job, run
-from matrix.runner.launcher import Guardian, RunnerError
+from matrix.runner.attempt import ROOT, Job, run
+from matrix.runner.launcher import SHORT_TEMP, Guardian, RunnerError
 from matrix.runner.patience import Limits
 from tests.matrix.conftest import Observe
 
@@ -28,9 +28,10 @@ needs_cgroup = pytest.mark.skipif(bool(cgroup.why_not()), reason=f"no memory cgr
 
 
 def leftovers() -> list[str]:
-    """Folders and groups of this process' own attempts."""
+    """What is in temp folders of this process' own attempts, and their groups."""
     mine = f"mx-{os.getpid()}-*"
-    return [str(path) for place in (SHORT_TEMP, *cgroup.homes()) for path in place.glob(mine)]
+    files = list(SHORT_TEMP.glob(f"{mine}/*/*"))
+    return [str(path) for path in files + [path for home in cgroup.homes() for path in home.glob(mine)]]
 
 
 def test_a_clean_exit_is_observed_and_nothing_is_left(observe: Observe, tmp_path: Path) -> None:
@@ -366,4 +367,6 @@ def test_killing_the_guardian_is_reported_and_ends_the_child(job: Callable[..., 
     with pytest.raises(RunnerError, match="--resume"):
         run(job([sys.executable, "-c", "import time; time.sleep(300)", marker]), guardian, stop=threading.Event())
     assert wait_until(lambda: not alive(marker))
+    guardian.close()
     assert leftovers() == []
+    assert not guardian.folder.exists()
