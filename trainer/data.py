@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer import InputError
+from trainer.chunks import Chunks
 from trainer.npz import open_npz
 
 Floats = NDArray[np.float32]
@@ -21,11 +22,12 @@ class Pairs:
     """The pairs file.  x is (n, seq, dim), y is (n, dim).  A row is read when it is used.
 
     Indexed with the rows of a micro-batch, as a data set of torch's DataLoader.  In another process the file is mapped
-    again instead of being sent there.  Raises InputError.
+    again instead of being sent there.  With `chunk`, that many training pairs are read at a time, and each process that is
+    asked keeps `chunk_cache_mb` of them.  Raises InputError.
     """
 
-    def __init__(self, path: Path, dim: int, seq_len: int) -> None:
-        self.source = (path, dim, seq_len)
+    def __init__(self, path: Path, dim: int, seq_len: int, chunk: int = 0, chunk_cache_mb: float = 0) -> None:
+        self.source = (path, dim, seq_len, chunk, chunk_cache_mb)
         expected = f"X_train X_val: float32 (n, {dim}) or (n, seq, {dim}); Y_train Y_val: float32 (n, {dim})"
         arrays = open_npz(path, expected)
         problems = [text for split in ("train", "val") for text in _pair_problems(arrays, split, dim, seq_len)]
@@ -34,11 +36,15 @@ class Pairs:
         self.x_train, self.x_val = (as_sequences(arrays[name], seq_len) for name in ("X_train", "X_val"))
         self.y_train: Floats = arrays["Y_train"]
         self.y_val: Floats = arrays["Y_val"]
+        self.chunks = Chunks([self.x_train, self.y_train], chunk, chunk_cache_mb) if chunk else None
 
     def __len__(self) -> int:
         return len(self.y_train)
 
     def __getitem__(self, rows: Rows) -> tuple[Rows, Floats, Floats]:
+        if self.chunks:
+            x, y = self.chunks.read(rows)
+            return rows, x, y
         return rows, np.asarray(self.x_train[rows]), np.asarray(self.y_train[rows])
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -85,7 +91,7 @@ def _pair_problems(arrays: dict[str, NDArray[Any]], split: str, dim: int, seq_le
 class Order:
     """Which rows each step uses: a function of seed and step, so that mining knows the queries of steps to come.
 
-    Iterated, it gives the micro-batches of the epoch in `epoch` (from 0).  Rows that do not fill a micro-batch are left out.
+    Iterated, it gives the micro-batches of steps `first` to `last`.  Rows that do not fill a micro-batch are left out.
     """
 
     def __init__(self, pairs: int, bs: int, shuffle: bool, seed: int) -> None:
@@ -93,16 +99,15 @@ class Order:
             raise InputError(f"--bs {bs} is more than the {pairs} training pairs; it may be {pairs} at most")
         self.pairs, self.bs, self.shuffle, self.seed = pairs, bs, shuffle, seed
         self.steps_per_epoch = pairs // bs
-        self.epoch = 0
+        self.first, self.last = 1, self.steps_per_epoch
         self._of_epoch = functools.lru_cache(maxsize=2)(self._make)
 
     def __iter__(self) -> Iterator[Rows]:
-        first = self.epoch * self.steps_per_epoch + 1
-        for step in range(first, first + self.steps_per_epoch):
+        for step in range(self.first, self.last + 1):
             yield self.rows(step)
 
     def __len__(self) -> int:
-        return self.steps_per_epoch
+        return self.last - self.first + 1
 
     def rows(self, step: int) -> Rows:
         """The (bs,) rows of a step; steps count from 1 and run on across epochs."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -24,6 +26,14 @@ class FifoBank:
         self.rows[places] = rows
         self.head = (self.head + len(vectors)) % size
         self.filled = min(size, self.filled + len(vectors))
+
+    def state(self) -> dict[str, Any]:
+        return {"vectors": self.vectors, "rows": self.rows, "head": self.head, "filled": self.filled}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.vectors.copy_(state["vectors"])
+        self.rows.copy_(state["rows"])
+        self.head, self.filled = state["head"], state["filled"]
 
     def cosines(self, queries: Tensor, rows: Tensor) -> Tensor:
         """(batch, filled); -inf where the bank holds the query's own document, which an earlier epoch left there."""

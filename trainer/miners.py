@@ -23,12 +23,12 @@ from trainer.mining import Ids, mine
 
 
 class Miner(Protocol):
-    """One request is under way at a time; `collect` waits for what was mined for it.
+    """One request is under way at a time; `collect` waits for what was mined for it, as the request's configuration says.
 
     Both raise TrainingError when the miner died, failed or took too long.
     """
 
-    def request(self, queries: Floats, positives: Floats) -> None: ...
+    def request(self, queries: Floats, positives: Floats, config: TrainConfig) -> None: ...
 
     def collect(self) -> Ids: ...
 
@@ -38,7 +38,7 @@ class Miner(Protocol):
 class ThreadMiner:
     def __init__(self, bank: Floats, config: TrainConfig) -> None:
         self.bank, self.config = bank, config
-        self.requests: queue.Queue[tuple[Floats, Floats] | None] = queue.Queue(maxsize=1)
+        self.requests: queue.Queue[tuple[Floats, Floats, TrainConfig] | None] = queue.Queue(maxsize=1)
         self.results: queue.Queue[Ids | str] = queue.Queue(maxsize=1)
         self.thread = threading.Thread(target=self._serve, name="miner", daemon=True)
         self.thread.start()
@@ -46,12 +46,12 @@ class ThreadMiner:
     def _serve(self) -> None:
         while (request := self.requests.get()) is not None:
             try:
-                self.results.put(mine(self.bank, *request, self.config))
+                self.results.put(mine(self.bank, *request))
             except Exception:
                 self.results.put(traceback.format_exc())
 
-    def request(self, queries: Floats, positives: Floats) -> None:
-        self.requests.put((queries, positives))
+    def request(self, queries: Floats, positives: Floats, config: TrainConfig) -> None:
+        self.requests.put((queries, positives, config))
 
     def collect(self) -> Ids:
         started = time.monotonic()
@@ -75,7 +75,7 @@ class ProcessMiner:
     """Vectors travel in shared memory and only a few bytes through the pipe, so that neither side can block halfway through a message."""
 
     def __init__(self, config: TrainConfig, rows: int) -> None:
-        """`rows`: the most queries that one request may have."""
+        """`rows`: the most queries that one request may have; `config.negatives`: the most negatives that one may ask for."""
         context: Any = multiprocessing.get_context(None if config.start_method == "default" else config.start_method)
         self.config = config
         sizes = [("f", rows * config.dim), ("f", rows * config.dim), ("i", rows * config.negatives)]
@@ -87,11 +87,12 @@ class ProcessMiner:
         self.name = f"miner process {self.process.pid} (start method {context.get_start_method()})"
         theirs.close()  # so that the pipe ends when the miner does
 
-    def request(self, queries: Floats, positives: Floats) -> None:
+    def request(self, queries: Floats, positives: Floats, config: TrainConfig) -> None:
         self.queries[: len(queries)] = queries
         self.positives[: len(positives)] = positives
+        self.asked = config.negatives
         try:
-            self.pipe.send(len(queries))
+            self.pipe.send((len(queries), config))
         except BrokenPipeError:
             raise TrainingError(self._died(0.0)) from None
 
@@ -106,7 +107,7 @@ class ProcessMiner:
             raise TrainingError(self._died(time.monotonic() - started)) from None
         if isinstance(reply, str):
             raise TrainingError(f"{self.name} failed:\n{reply}")
-        return np.array(self.ids[:reply])
+        return np.array(self.ids[:reply, : self.asked])
 
     def _died(self, waited_s: float) -> str:
         self.process.join(5)
@@ -136,8 +137,9 @@ def serve(pipe: Any, shared: list[Any], config: TrainConfig) -> None:
     assert parent is not None
     try:
         bank = open_bank(config.bank, config.dim)
-        while pipe in multiprocessing.connection.wait([pipe, parent.sentinel]) and (rows := pipe.recv()) is not None:
-            ids[:rows] = mine(bank, queries[:rows], positives[:rows], config)
+        while pipe in multiprocessing.connection.wait([pipe, parent.sentinel]) and (request := pipe.recv()) is not None:
+            rows, asked = request
+            ids[:rows, : asked.negatives] = mine(bank, queries[:rows], positives[:rows], asked)
             pipe.send(rows)
     except Exception:
         pipe.send(traceback.format_exc())

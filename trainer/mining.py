@@ -61,9 +61,14 @@ class HardNegatives:
         return rows[self.expires[rows] <= last]
 
     def put(self, rows: Rows, ids: Ids, step: int) -> None:
-        """Keep what was mined for use from `step` on."""
-        self.ids[rows] = ids
+        """Keep what was mined, ids (n, negatives or fewer), for use from `step` on."""
+        self.ids[rows] = -1
+        self.ids[rows, : ids.shape[1]] = ids
         self.expires[rows] = step + self.serves
+
+    def forget(self) -> None:
+        """What was mined for another band serves no longer."""
+        self.expires[:] = 0
 
     def get(self, rows: Rows, step: int) -> Ids:
         """(n, negatives) document numbers, -1 where there is none."""

@@ -23,6 +23,9 @@ from numpy.typing import NDArray
 from trainer import InputError
 
 LOCAL_HEADER_BYTES = 30  # PKZIP application note 4.3.7
+ZIP64_BYTES = 20  # the extra field that zipfile adds for sizes that may pass 4 GiB
+ALIGNMENT = 64  # a cache line, and more than any instruction asks for
+PADDING = 0xD935  # extra field of that id: a number that the data is aligned to, then zeros (Android's zipalign writes it too)
 # RuntimeError: encrypted, or packed in an unknown way
 BAD_FILE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, RuntimeError)
 
@@ -82,7 +85,11 @@ Member = tuple[tuple[int, ...], Callable[[], Iterable[NDArray[np.float32]]]]  # 
 
 
 def write_npz(path: Path, members: dict[str, Member]) -> None:
-    """Write float32 arrays as an uncompressed npz, chunk by chunk, whole or not at all.  Raises OSError."""
+    """Write float32 arrays as an uncompressed npz, chunk by chunk, whole or not at all.  Raises OSError.
+
+    The values of each begin at a multiple of 64 bytes.  np.savez puts them anywhere: mapped, they must be copied before native
+    code that needs aligned values may see them.
+    """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as sink:
@@ -98,7 +105,15 @@ def write_npz(path: Path, members: dict[str, Member]) -> None:
 
 def _write_member(archive: zipfile.ZipFile, name: str, member: Member) -> None:
     shape, chunks = member
-    with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as sink:
+    info = zipfile.ZipInfo(f"{name}.npy")
+    info.extra = _padding(archive.start_dir + LOCAL_HEADER_BYTES + len(info.filename.encode()) + ZIP64_BYTES)
+    with archive.open(info, "w", force_zip64=True) as sink:
         npy.write_array_header_1_0(sink, {"descr": "<f4", "fortran_order": False, "shape": shape})
         for chunk in chunks():
             sink.write(np.ascontiguousarray(chunk, "<f4").data)
+
+
+def _padding(start: int) -> bytes:
+    """An extra field that moves data from `start` on to the next multiple of ALIGNMENT; the npy header keeps it there."""
+    rest = -(start + 6) % ALIGNMENT  # 6: id, size, alignment
+    return struct.pack("<HHH", PADDING, 2 + rest, ALIGNMENT) + bytes(rest)

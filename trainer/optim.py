@@ -46,6 +46,15 @@ class AdamW:
         for parameter in self.parameters:
             parameter.grad = None
 
+    def state(self) -> dict[str, list[Tensor]]:
+        return {"means": self.means, "squares": self.squares, "steps": self.steps}
+
+    @torch.no_grad()
+    def restore(self, state: dict[str, list[Tensor]]) -> None:
+        for name, tensors in self.state().items():
+            for tensor, saved in zip(tensors, state[name], strict=True):
+                tensor.copy_(saved)
+
 
 def cosine_lr(update: int, updates: int, lr: float, floor: float) -> float:
     """From lr at the first update (0) to floor at the last (updates - 1)."""

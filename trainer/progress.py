@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import statistics
@@ -12,18 +13,19 @@ from typing import Any
 
 from trainer import InputError
 from trainer.config import TrainConfig, to_yaml
+from trainer.memory import held_by_tree, high_water_bytes
 
 
 class Progress:
     """One plain line for each step on stdout; a bar on stderr as well when that is a terminal."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, done: int = 0) -> None:
         self.total = total
         self.bar: Any = None
         if sys.stderr.isatty():
             from tqdm import tqdm  # here: a bar brings a lock and a thread, which a run without a terminal need not have
 
-            self.bar = tqdm(total=total, unit="step")
+            self.bar = tqdm(total=total, initial=done, unit="step")
 
     def step(self, step: int, loss: float, lr: float) -> None:
         line = f"step {step}/{self.total} loss={loss:.4f} lr={lr:.3g}"
@@ -40,15 +42,19 @@ class Progress:
 
 
 class History:
-    """The run folder: config.yaml, written whole at the start, and history.jsonl, one whole line after each epoch."""
+    """The run folder: config.yaml, written whole at the start; history.jsonl gets a line after each epoch, memory.jsonl after each stage.
 
-    def __init__(self, config: TrainConfig) -> None:
-        self.path = config.out / "history.jsonl"
+    A run that goes on after step `done` keeps the lines up to there.
+    """
+
+    def __init__(self, config: TrainConfig, done: int = 0) -> None:
+        self.path, self.stages = config.out / "history.jsonl", config.out / "memory.jsonl"
         self.started = time.monotonic()
         try:
             config.out.mkdir(parents=True, exist_ok=True)
             write_text(config.out / "config.yaml", to_yaml(config))
-            write_text(self.path, "")
+            for path in (self.path, self.stages):
+                write_text(path, _lines_until(path, done))
         except OSError as error:
             raise InputError(f"{config.out}: {error.strerror or error}; expected a folder that can be written (--out)") from error
 
@@ -60,6 +66,20 @@ class History:
             sink.write(json.dumps(values) + "\n")
         shown = " ".join(f"{name}={value:.4f}" for name, value in values.items() if isinstance(value, float))
         print(f"epoch {epoch}: {shown}", flush=True)
+
+    def stage(self, name: str, step: int) -> None:
+        """Keep what the process tree holds at this point; 2 ms for each process and GB."""
+        tree = held_by_tree()
+        values = {"stage": name, "step": step, **dataclasses.asdict(tree), "high_water_bytes": high_water_bytes()}
+        with self.stages.open("a", encoding="utf-8") as sink:
+            sink.write(json.dumps(values) + "\n")
+
+
+def _lines_until(path: Path, step: int) -> str:
+    if step == 0 or not path.exists():
+        return ""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return "".join(line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step)
 
 
 def write_text(path: Path, text: str) -> None:

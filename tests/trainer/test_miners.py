@@ -41,7 +41,7 @@ def test_a_miner_beside_the_loop_finds_what_mining_in_the_loop_finds(config: Tra
     try:
         for n in (40, 7, 25):
             request = vectors(config, n)
-            miner.request(*request)
+            miner.request(*request, config)
             expected = mine(bank, *request, config)
             assert (expected >= 0).any()
             np.testing.assert_array_equal(miner.collect(), expected)
@@ -71,7 +71,7 @@ def searched_rows(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[
         counts.append(len(queries))
         return mine(bank, queries, *others)
 
-    monkeypatch.setattr("trainer.train.mine", counting)
+    monkeypatch.setattr("trainer.hard_negatives.mine", counting)
     train(config)
     return counts
 
@@ -91,7 +91,7 @@ def test_reuse_mines_a_query_again_only_when_its_negatives_are_too_old(config: T
 def test_an_error_in_the_thread_ends_the_run_with_its_traceback(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainer.miners.mine", lambda *anything: 1 / 0)
     miner = ThreadMiner(open_bank(config.bank, config.dim), config)
-    miner.request(*vectors(config, 3))
+    miner.request(*vectors(config, 3), config)
     with pytest.raises(TrainingError, match=r"(?s)the miner thread failed:\nTraceback.*ZeroDivisionError"):
         miner.collect()
     miner.close()
@@ -108,7 +108,7 @@ def test_a_thread_that_does_not_answer_is_reported(config: TrainConfig, monkeypa
     release = threading.Event()
     monkeypatch.setattr("trainer.miners.mine", lambda *anything: release.wait())
     miner = ThreadMiner(open_bank(config.bank, config.dim), dataclasses.replace(config, mine_timeout=0.1))
-    miner.request(*vectors(config, 3))
+    miner.request(*vectors(config, 3), config)
     with pytest.raises(TrainingError, match=r"miner thread \d+ did not answer within 0\.\d s \(--mine-timeout 0\.1\): it is alive, "):
         miner.collect()
     release.set()
