@@ -23,12 +23,28 @@ class Case:
 
     @property
     def deaths(self) -> list[Observation]:
-        """Attempts that died of this signature."""
-        return [o for o in self.observations if self.outcomes[o.attempt].signature == self.signature is not None]
+        """Attempts without a probe that died of this signature."""
+        return [o for o in self.unprobed if self.outcomes[o.attempt].signature == self.signature is not None]
 
     @property
     def survivors(self) -> list[Observation]:
-        return [o for o in self.observations if self.outcomes[o.attempt].kind == "survived"]
+        return [o for o in self.unprobed if self.outcomes[o.attempt].kind == "survived"]
+
+    @property
+    def unprobed(self) -> list[Observation]:
+        """Attempts that say what their cell does by itself."""
+        return [o for o in self.observations if not o.trial.probes and o.trial.purpose != "control"]
+
+    @property
+    def probed(self) -> list[Observation]:
+        """Attempts under an intervention of the tool's own."""
+        return [o for o in self.observations if o.trial.probes]
+
+    @property
+    def death_rate(self) -> float:
+        """Of the known-bad cell in a run: posterior mean from a uniform prior, deaths of other signatures left out."""
+        kinds = [self.outcomes[o.attempt].kind for o in self.unprobed if o.trial.cell == self.known_bad]
+        return (kinds.count("died") + 1) / (kinds.count("died") + kinds.count("survived") + 2)
 
     def survivors_of(self, cell: Cell) -> list[Observation]:
         return [o for o in self.survivors if o.trial.cell == cell]

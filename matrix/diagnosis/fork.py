@@ -6,12 +6,28 @@ there, the threads are not.  The child waits for them for ever, asleep or spinni
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from matrix.diagnosis.case import Case
+from matrix.diagnosis.cause import Cause, remedy
 from matrix.records import Cell, Finding, ForkEvent, Observation, ProcessSeen
 
 CAUSE = "fork_unsafe"
+CAUSES = (
+    Cause(
+        name=CAUSE,
+        title="Fork after threads were started",
+        clause="a process is forked after native threads have started: the copy inherits locks and thread pools whose threads do not "
+        "exist in it",
+        remedies=(
+            remedy("axis", "spawn or forkserver as start method", "slower starts; objects must be picklable"),
+            remedy("environment", "one thread for OpenMP and BLAS", "speed; locks of other threads stay dangerous"),
+            remedy("code", "fork before anything starts threads, or no work with threads in the parent"),
+        ),
+        references=("Python documentation, multiprocessing: contexts and start methods", "man 2 fork, notes on multithreaded processes"),
+        cures_it={"start_spawn": 0.9, "start_forkserver": 0.85, "one_thread": 0.6, "one_core": 0.1},
+    ),
+)
 POOLS = (
     "GOMP_",
     "__kmp",
@@ -52,18 +68,30 @@ def _from_hang(death: Observation) -> Iterator[Finding]:
         fact = "no fork happened while other threads were alive" if death.forks else "no process was forked"
         yield _finding("fork", death, -3.0, fact, "hook.jsonl")
         return
-    waiting = [process for process in death.processes if process.threads == 1 and process.ppid in {fork.pid for fork in forks}]
+    waiting = _stuck_children(death, forks)
     if not waiting:
         yield _finding("fork", death, -1.0, "the forked children have threads of their own or are gone", "observation.json")
         return
     child, fork = waiting[0], next(fork for fork in forks if fork.pid == waiting[0].ppid)
     how = f" by {fork.module}" if fork.module else ""
     fact = (
-        f"pid {fork.pid} forked{how} while {fork.threads_alive} threads were alive; its child {child.pid} has one thread and {_does(child)}"
+        f"pid {fork.pid} forked{how} while {fork.threads_alive} threads were alive; its child {child.pid} {_has(child)} and {_does(child)}"
     )
     yield _finding("fork", death, 4.0, fact, "hook.jsonl")
     if frame := _waits_in(child):
         yield _finding("waits", death, 2.0, f"the child waits in {frame} for threads or a lock that it does not have", "observation.json")
+
+
+def _stuck_children(death: Observation, forks: Sequence[ForkEvent]) -> list[ProcessSeen]:
+    """Children that have lost threads of their parent and wait: with one thread, or inside a pool that needs the others."""
+    forkers = {fork.pid for fork in forks}
+    children = [process for process in death.processes if process.ppid in forkers]
+    pooled = [child for child in children if any(word in frame for frame in child.stack[:8] for word in POOLS)]
+    return [child for child in children if child.threads == 1] or pooled
+
+
+def _has(child: ProcessSeen) -> str:
+    return f"has {child.threads} thread{'s' if child.threads > 1 else ''} of its own"
 
 
 def _from_survivors(case: Case) -> Iterator[Finding]:

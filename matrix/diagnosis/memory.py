@@ -8,13 +8,64 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from matrix.diagnosis.case import Case
+from matrix.diagnosis.cause import Cause, remedy
 from matrix.records import Cell, Finding, Memory, MemoryCurve, Observation, ProcessMemory, Slope, Value
 
-WORKING_SET, RETENTION, WORKERS, ALLOCATOR = CAUSES = (
+WORKING_SET, RETENTION, WORKERS, ALLOCATOR = NAMES = (
     "memory_working_set",
     "memory_retention",
     "memory_worker_multiplication",
     "memory_allocator_retention",
+)
+CAUSES = (
+    Cause(
+        name=WORKING_SET,
+        title="One step needs more memory than there is",
+        clause="the memory that one step needs, which grows with the batch and not with the number of steps, does not fit below the limit",
+        remedies=(
+            remedy("axis", "smaller batches with more accumulation", "speed"),
+            remedy("limit", "a higher memory limit"),
+            remedy("code", "lower precision, or activation checkpointing", "accuracy or speed"),
+        ),
+        cures_it={"memory_x2": 0.75},
+    ),
+    Cause(
+        name=RETENTION,
+        title="Memory kept from step to step",
+        clause="something keeps data or graphs of earlier steps alive, so that memory grows with every step until it reaches the limit",
+        remedies=(
+            remedy("axis", "the setting under which it is not kept"),
+            remedy("code", "keep numbers, not tensors (.item(), .detach()); bound caches and histories"),
+            remedy("limit", "a higher memory limit", "only postpones it"),
+        ),
+        references=("PyTorch FAQ: my model reports out of memory",),
+        cures_it={"memory_x2": 0.4, "one_arena": 0.05},
+    ),
+    Cause(
+        name=WORKERS,
+        title="Every worker holds its own copy",
+        clause="each worker process holds its own copy of data or caches, so that memory grows with the number of workers past the limit",
+        remedies=(
+            remedy("axis", "fewer workers", "loading speed"),
+            remedy("code", "data in arrays or files that workers share, instead of Python objects"),
+            remedy("limit", "a higher memory limit"),
+        ),
+        references=("PyTorch issue 13246: DataLoader and copy-on-write of Python objects",),
+        cures_it={"memory_x2": 0.75},
+    ),
+    Cause(
+        name=ALLOCATOR,
+        title="Freed memory is not given back",
+        clause="the allocator keeps memory that the program has freed (per-thread arenas, fragmentation, huge pages), and the process "
+        "grows to the limit although little is in use",
+        remedies=(
+            remedy("environment", "MALLOC_ARENA_MAX=1 or 2, or another allocator by LD_PRELOAD", "contention between threads"),
+            remedy("environment", "NUMPY_MADVISE_HUGEPAGE=0 where huge pages are kept", "speed"),
+            remedy("axis", "fewer threads"),
+        ),
+        references=("man 3 mallopt, M_ARENA_MAX",),
+        cures_it={"one_arena": 0.9, "no_huge_pages": 0.4, "memory_x2": 0.5, "one_thread": 0.3},
+    ),
 )
 GROWING = ("linear", "staircase")
 GIB = 1 << 30
@@ -39,7 +90,7 @@ def findings(case: Case) -> Iterator[Finding]:
         yield from _scaling(case, killed)
     for death in case.deaths:
         if death not in killed and (fact := _far_below(death)):
-            for cause in CAUSES:
+            for cause in NAMES:
                 yield _finding(cause, "far below", death, -5.0, fact, "memory.csv")
 
 
@@ -50,7 +101,7 @@ def _killed(death: Observation) -> Iterator[Finding]:
         proof = "the kernel's log says that it killed a process of it for memory"
     elif not memory.oom_kills:
         proof = f"the process tree passed the limit of {_size(memory.limit_bytes)} and was ended by this tool"
-    for cause in CAUSES:
+    for cause in NAMES:
         yield _finding(cause, "killed", death, 4.0, proof, "observation.json")
 
 
@@ -63,7 +114,7 @@ def _form(case: Case, death: Observation) -> Iterator[Finding]:
     if curve is None or curve.shape == "unknown" or _before_steps(case, death):
         yield from _by_ends(case, death)
         return
-    if curve.shape in GROWING:
+    if curve.shape in GROWING or _grew_with_steps(death, curve):
         fact = _growth(curve)
         per_step = curve.per_step is not None and curve.per_step.low > 0
         yield _finding(RETENTION, "form", death, 2.0 if per_step else 1.0, fact, "memory.csv")
@@ -109,9 +160,18 @@ def _by_ends(case: Case, death: Observation) -> Iterator[Finding]:
 
 def _grew(case: Case, death: Observation) -> bool:
     if death.curve and death.curve.shape != "unknown" and not _before_steps(case, death):
-        return death.curve.shape in GROWING
+        return death.curve.shape in GROWING or _grew_with_steps(death, death.curve)
     first, last, steps = death.memory.first_tree_rss_bytes, death.memory.last_tree_rss_bytes, death.progress.last_step
     return bool(first and last and steps and steps >= FIRST_STEPS and last - first >= GREW_BY * last)
+
+
+def _grew_with_steps(death: Observation, curve: MemoryCurve) -> bool:
+    """Whether its steps account for most of the growth, whatever the last moment looked like."""
+    steps, slope = death.progress.last_step, curve.per_step
+    if slope is None or steps is None or slope.low <= 0:
+        return False
+    grown = curve.end_bytes - curve.start_bytes
+    return steps * slope.value >= GREW_BY * grown and steps * slope.low >= FEW * curve.end_bytes
 
 
 def _growth(curve: MemoryCurve) -> str:

@@ -31,7 +31,24 @@ NEAR_STACK = 64 << 10  # a fault this close to the stack pointer is on the stack
 ROOM = 64 << 10  # left on the stack: it did not overflow
 DEEP = 60  # frames: a recursion
 SAME = 3  # deaths of one cell before their steps are compared
-WAITS = ("futex", "nanosleep", "poll", "epoll", "select", "read", "recv", "accept", "wait", "sem_", "pthread_cond", "lock", "syscall", "gomp", "kmp", "?")
+WAITS = (
+    "futex",
+    "nanosleep",
+    "poll",
+    "epoll",
+    "select",
+    "read",
+    "recv",
+    "accept",
+    "wait",
+    "sem_",
+    "pthread_cond",
+    "lock",
+    "syscall",
+    "gomp",
+    "kmp",
+    "?",
+)
 
 CAUSES = (
     Cause(
@@ -49,7 +66,8 @@ CAUSES = (
     Cause(
         name=CORRUPTION,
         title="Native code corrupts memory",
-        clause="native code writes or frees memory that is not its own; the process often dies later, in code that has nothing to do with it",
+        clause="native code writes or frees memory that is not its own; the process often dies later, in code that has nothing to do "
+        "with it",
         remedies=(
             remedy("axis", "the setting under which the faulty path is not taken"),
             remedy("package", "a version of the native package in which it is repaired"),
@@ -125,7 +143,9 @@ def _signal(death: Observation) -> Iterator[Finding]:
         return
     yield finding(ILLEGAL, "signal", death, -6.0, f"{name} is not how a processor refuses an instruction")
     if name == "SIGFPE":
-        yield finding(ARGUMENT, "signal", death, 2.5, "a division in native code had a divisor of zero, or a result that does not fit (SIGFPE)")
+        yield finding(
+            ARGUMENT, "signal", death, 2.5, "a division in native code had a divisor of zero, or a result that does not fit (SIGFPE)"
+        )
     if name not in ("SIGSEGV", "SIGBUS", "SIGABRT"):
         yield finding(OVERFLOW, "signal", death, -3.0, f"{name} is not how a stack overflow ends")
 
@@ -229,7 +249,9 @@ def _recursion(death: Observation) -> Iterator[Finding]:
     names = [frame.function for frame in death.native_stack if frame.kind == "native" and frame.function]
     common = max(set(names), key=names.count, default="")
     if names.count(common) >= DEEP:
-        yield finding(OVERFLOW, "recursion", death, 2.5, f"{common} stands at least {names.count(common)} times on the stack", "native_stacks.txt")
+        yield finding(
+            OVERFLOW, "recursion", death, 2.5, f"{common} stands at least {names.count(common)} times on the stack", "native_stacks.txt"
+        )
     elif any(dump.cut_off for dump in death.crash_dumps):
         yield finding(OVERFLOW, "recursion", death, 1.5, "more Python calls were open than faulthandler lists", "stacks.txt")
     if line := _said(death, "stack overflow"):

@@ -11,11 +11,28 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from matrix.diagnosis.case import Case, duplicate_runtimes
+from matrix.diagnosis.cause import Cause, remedy
 from matrix.records import Cell, Finding, Library, Observation
 
 CAUSE = "openmp_runtime_conflict"
 OVERRIDE = "KMP_DUPLICATE_LIB_OK"
 MESSAGE = "OMP: Error #15"
+CAUSES = (
+    Cause(
+        name=CAUSE,
+        title="Two OpenMP runtimes in one process",
+        clause="two copies of an OpenMP runtime are loaded into one process, and the second one to be used aborts the process",
+        remedies=(
+            remedy("axis", "one copy of the runtime for everything in the process"),
+            remedy("package", "all native packages from one source, so that they share one runtime"),
+            remedy(
+                "environment", "KMP_DUPLICATE_LIB_OK=TRUE", "hides it: both copies stay loaded, which may crash later or give wrong numbers"
+            ),
+        ),
+        references=("LLVM OpenMP runtime, KMP_DUPLICATE_LIB_OK", "threadpoolctl documentation, multiple OpenMP runtimes"),
+        cures_it={"runtime_override": 0.95, "one_thread": 0.05},
+    ),
+)
 
 
 def findings(case: Case) -> Iterator[Finding]:

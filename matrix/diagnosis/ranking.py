@@ -6,11 +6,10 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from matrix.diagnosis import endings, fork, memory, openmp
+from matrix.diagnosis import catalogue
 from matrix.diagnosis.case import Case
 from matrix.records import Fact, Finding, Grade, NotCollected, Ranked, RuledOut
 
-RULES = (openmp.findings, fork.findings, memory.findings, endings.findings)
 UNKNOWN_NATS = 2.0  # what a cause's evidence must beat before it is likelier than "something that is not in the catalogue"
 CAPS: dict[Grade, float] = {"confirmed": 0.98, "supported": 0.9, "suspected": 0.7}  # evidence without a contrast proves less than it seems
 RULED_OUT = -3.0
@@ -18,7 +17,7 @@ MARGIN = 2.0  # nats before the next cause: evidence that several causes share c
 
 
 def collect(case: Case) -> list[Finding]:
-    return [finding for rule in RULES for finding in rule(case)]
+    return list(catalogue.findings(case))
 
 
 def rank(case: Case, findings: Sequence[Finding]) -> list[Ranked]:
@@ -76,7 +75,7 @@ def _keep_open(shares: dict[str, float], first: str, cap: float) -> None:
 
 def _ranked(case: Case, findings: Sequence[Finding], cause: str, probability: float, leading: set[str]) -> Ranked:
     """`leading`: where it dies is known whatever the cause, so the first entry and the first named cause tell it."""
-    mine = [finding for finding in findings if finding.cause == cause]
+    mine, entry = [finding for finding in findings if finding.cause == cause], catalogue.CAUSES.get(cause)
     supports = _facts(finding for finding in mine if finding.weight > 0)
     return Ranked(
         cause=cause,
@@ -88,6 +87,10 @@ def _ranked(case: Case, findings: Sequence[Finding], cause: str, probability: fl
         supports=supports,
         contradicts=_facts(finding for finding in mine if finding.weight < 0),
         not_collected=_not_collected(case) if cause in leading else [],
+        title=entry.title if entry else "",
+        clause=entry.clause if entry else "",
+        remedies=list(entry.remedies) if entry else [],
+        references=list(entry.references) if entry else [],
     )
 
 
@@ -109,7 +112,7 @@ def _facts(findings: Iterable[Finding]) -> list[Fact]:
 
 
 def _not_collected(case: Case) -> list[NotCollected]:
-    unique = {(missing.what, missing.why): missing for death in case.deaths for missing in death.not_collected}
+    unique = {(missing.what, missing.why): missing for run in [*case.deaths, *case.probed] for missing in run.not_collected}
     return list(unique.values())
 
 

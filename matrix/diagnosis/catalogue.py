@@ -1,0 +1,23 @@
+"""The catalogue: every cause that the diagnosis knows, and the rules that look for it.
+
+A cause and its rules live in the module of its family; a family is one entry in `FAMILIES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from matrix.diagnosis import endings, fork, limits, memory, native, numbers, openmp, probing, stalls
+from matrix.diagnosis.case import Case
+from matrix.diagnosis.cause import Cause
+from matrix.records import Finding
+
+FAMILIES = (openmp, fork, memory, limits, native, numbers, endings, stalls)
+CAUSES: dict[str, Cause] = {cause.name: cause for family in FAMILIES for cause in family.CAUSES}
+
+
+def findings(case: Case) -> Iterator[Finding]:
+    """Every judgement on every attempt, by all families and by the tool's own interventions."""
+    for family in FAMILIES:
+        yield from family.findings(case)
+    yield from probing.findings(case, CAUSES)

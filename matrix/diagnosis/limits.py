@@ -1,0 +1,224 @@
+"""Limits of the system other than memory: descriptors, processes, address space, processor time, room on disks, mapped files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from matrix.diagnosis.case import Case
+from matrix.diagnosis.cause import Cause, finding, remedy
+from matrix.diagnosis.native import NULL, crash_signal, the_fault
+from matrix.evidence.deaths import initiating
+from matrix.records import Bound, Filesystem, Finding, Observation
+
+RESOURCE, TIME, FULL, CHANGED = "resource_limit", "watchdog_or_time_limit", "shm_or_disk_full", "file_changed_under_mmap"
+NEAR = 0.9  # of a limit
+NEAR_SPACE = 0.75  # of the address space: what did not fit any more was large
+FULL_SHARE, FULL_BYTES = 0.02, 1 << 20  # less room than that was left
+SAME_TIME = 0.12  # relative spread of times that are called equal
+DIFFERENT = 1.3  # ratio of steps that are called different
+TIMERS = {
+    "SIGXCPU": "SIGXCPU: the kernel sends it when a process has used the processor time that a limit allows",
+    "SIGALRM": "SIGALRM: a timer that the program or its launcher set has run out",
+    "SIGVTALRM": "SIGVTALRM: a timer of the program's own processor time has run out",
+    "SIGPROF": "SIGPROF: a profiling timer has run out and nobody handles it",
+}
+COUNTS = {
+    "nofile": "open files",
+    "nproc": "processes and threads",
+    "fsize": "the size of a file",
+    "memlock": "locked memory",
+    "data": "data",
+}
+SAID = {
+    "too many files": (RESOURCE, 3.5),
+    "no more processes": (RESOURCE, 3.5),
+    "file too large": (RESOURCE, 3.5),
+    "cpu time": (TIME, 2.5),
+    "no space": (FULL, 3.5),
+    "bus error": (FULL, 1.5),
+}
+ENDED_IT = 1.0  # more, when the exception that ended it says so: the words were no mere output
+ENDED_BY_TIMER = ("Timeout (",)  # faulthandler.dump_traceback_later(exit=True)
+
+CAUSES = (
+    Cause(
+        name=RESOURCE,
+        title="A limit other than memory was reached",
+        clause="the program reaches a limit of the operating system: open files, processes and threads, address space or locked memory",
+        remedies=(
+            remedy("axis", "the setting that uses fewer of them"),
+            remedy("limit", "a higher limit (ulimit -n, -u, -v; pids of the container)", "a leak only dies later"),
+            remedy("code", "close what is not needed; share tensors through files instead of descriptors"),
+        ),
+        references=("man 2 getrlimit", "PyTorch documentation, multiprocessing sharing strategies"),
+        cures_it={"raised_nofile": 0.5, "raised_pids": 0.3, "raised_address_space": 0.4, "one_thread": 0.15},
+    ),
+    Cause(
+        name=TIME,
+        title="A time limit or a watchdog",
+        clause="something ends the job after a fixed time, whatever step it has reached: a processor-time limit, a timer, a watchdog or "
+        "a scheduler",
+        remedies=(
+            remedy("limit", "a longer limit"),
+            remedy("axis", "less work in a run"),
+            remedy("code", "checkpoints, and a restart before the limit"),
+        ),
+        references=("man 2 setrlimit, RLIMIT_CPU", "man 2 alarm"),
+        cures_it={"raised_cpu_time": 0.6},
+    ),
+    Cause(
+        name=FULL,
+        title="Shared memory or disk full",
+        clause="/dev/shm or a file system runs full; a write to mapped memory there ends in SIGBUS, other writes fail or are lost",
+        remedies=(
+            remedy("axis", "fewer workers, smaller batches, or less prefetch"),
+            remedy("limit", "a larger /dev/shm (docker --shm-size) or disk"),
+            remedy("code", "remove what is not needed any more; share through files on a disk with room"),
+        ),
+        references=("PyTorch documentation, DataLoader and shared memory", "man 5 tmpfs"),
+        cures_it={"bigger_shm": 0.5, "bigger_temp": 0.3},
+    ),
+    Cause(
+        name=CHANGED,
+        title="A mapped file changed while it was read",
+        clause="a file is shortened or replaced while it is mapped into memory, and reading the part that is gone ends in SIGBUS",
+        remedies=(
+            remedy("axis", "no writer beside the readers"),
+            remedy("code", "write a new file and rename it over the old one; readers keep the old one"),
+        ),
+        references=("man 2 mmap, SIGBUS",),
+    ),
+)
+
+
+def findings(case: Case) -> Iterator[Finding]:
+    for death in case.deaths:
+        yield from _messages(death)
+        yield from _counts(death)
+        yield from _address_space(death)
+        yield from _timer(death)
+        yield from _room(death)
+        yield from _mapped(death)
+    if case.deaths:
+        yield from _timing(case)
+
+
+def _messages(death: Observation) -> Iterator[Finding]:
+    """What the system's own words for an error say; a program may print them and be well, so without more they confirm nothing."""
+    for message in death.messages:
+        if message.kind in SAID:
+            cause, weight = SAID[message.kind]
+            ended_it = death.python_error is not None and death.python_error.message[:60] in message.text
+            weight += ENDED_IT if ended_it else 0.0
+            yield finding(cause, "message", death, weight, f"it was told: {message.text.strip()[:200]}", f"{message.stream}.log")
+            if ended_it:
+                fact = f"the exception only reports what the system refused: {message.text.strip()[:120]}"
+                yield finding("python_exception", "reported", death, -3.5, fact, f"{message.stream}.log")
+
+
+def _counts(death: Observation) -> Iterator[Finding]:
+    for trend in death.trends:
+        if trend.limit and trend.most >= NEAR * trend.limit:
+            fact = f"{trend.what} of {trend.role} rose from {trend.first} to {trend.most} of {trend.limit} that are allowed"
+            grew = trend.per_step is not None and trend.per_step.low > 0
+            fact += f", {trend.per_step.value:.2g} with every step" if grew and trend.per_step else ""
+            yield finding(RESOURCE, "count", death, 3.5 if grew else 2.5, fact)
+    for bound in _bounds(death):
+        if bound.name in COUNTS and bound.used is not None and bound.used >= NEAR * bound.soft:
+            yield finding(RESOURCE, "count", death, 3.0, f"{bound.used} of {bound.soft} {COUNTS[bound.name]} were in use")
+    if death.exit.signal == "SIGXFSZ":
+        fact = "SIGXFSZ: the kernel sends it when a file grows beyond the limit of file sizes"
+        yield finding(RESOURCE, "signal", death, 4.5, fact)
+        yield finding("external_signal", "signal", death, -3.0, fact)
+
+
+def _bounds(death: Observation) -> list[Bound]:
+    return [bound for settings in death.settings for bound in settings.bounds]
+
+
+def _address_space(death: Observation) -> Iterator[Finding]:
+    """An allocation that the limit refused: an exception, or a null pointer that nobody checked."""
+    bound = next((b for b in _bounds(death) if b.name == "as" and b.used is not None), None)
+    fault = the_fault(death)
+    refused = any(message.kind == "out of memory" for message in death.messages) or (
+        fault is not None and fault.address is not None and fault.address < NULL
+    )
+    if bound is None or bound.used is None:
+        if death.settings and not any(b.name == "as" for b in _bounds(death)):
+            yield finding(RESOURCE, "address space", death, -1.0, "no process of it had a limit on its address space")
+        return
+    fact = f"its address space held {bound.used >> 20} MiB of the {bound.soft >> 20} MiB that its limit allows"
+    if refused:
+        yield finding(RESOURCE, "address space", death, 4.5, f"{fact}, and an allocation was refused", "observation.json")
+        for cause in ("memory_working_set", "native_bad_argument", "python_exception"):
+            yield finding(cause, "address space", death, -2.5, f"{fact}, and an allocation was refused")
+    elif bound.used >= NEAR_SPACE * bound.soft:
+        yield finding(RESOURCE, "address space", death, 2.5, fact)
+
+
+# ------------------------------------------------------------------ time
+def _timer(death: Observation) -> Iterator[Finding]:
+    first = initiating(death.deaths)
+    signal = (first.signal if first else None) or (death.exit.signal if death.exit.ended_by == "itself" else None) or ""
+    if signal in TIMERS:
+        yield finding(TIME, "signal", death, 4.5, TIMERS[signal])
+        yield finding("external_signal", "signal", death, -3.0, TIMERS[signal])
+    cpu = next((b for b in _bounds(death) if b.name == "cpu"), None)
+    used = death.exit.cpu_s
+    if cpu and used is not None and used >= NEAR * cpu.soft:
+        yield finding(
+            TIME, "processor time", death, 3.0, f"it had used {used:.1f} s of the {cpu.soft} s of processor time that its limit allows"
+        )
+    if line := next((line for line in death.output_tail if line.startswith(ENDED_BY_TIMER) and line.rstrip().endswith("!")), None):
+        fact = f"faulthandler's own timer ended it: {line.strip()}"
+        yield finding(TIME, "timer", death, 4.5, fact, "stderr.log")
+        yield finding("library_exit", "timer", death, -3.0, fact, "stderr.log")
+
+
+def _timing(case: Case) -> Iterator[Finding]:
+    """The same time at different steps: a clock ends it.  The same step at different times: the work does."""
+    known = [death for death in case.deaths if death.progress.last_step and death.wall_s > 1.0]
+    if len(known) < 3 or any((case.outcomes[death.attempt].signature or "").startswith("hang") for death in known):
+        return
+    walls, steps = sorted(death.wall_s for death in known), sorted(death.progress.last_step or 0 for death in known)
+    same_time = walls[-1] - walls[0] <= SAME_TIME * walls[len(walls) // 2]
+    if same_time and steps[-1] >= DIFFERENT * max(1, steps[0]):
+        times = f"{walls[0]:.1f} to {walls[-1]:.1f} s"
+        fact = f"{len(known)} deaths came after {times}, at steps between {steps[0]} and {steps[-1]}: a clock ends it"
+        yield finding(TIME, "timing", known[0], 1.5, fact)
+        yield finding("external_signal", "timing", known[0], 1.0, fact)
+
+
+# ------------------------------------------------------------------ room and files
+def _room(death: Observation) -> Iterator[Finding]:
+    full = [place for place in death.filesystems if _is_full(place)]
+    signal = crash_signal(death)
+    for place in full[:1]:
+        fact = f"{place.folder} ({place.use}) had {place.least_free_bytes >> 10} KiB left of {place.total_bytes >> 20} MiB"
+        weight = 4.5 if signal == "SIGBUS" else 3.5
+        yield finding(FULL, "room", death, weight, fact)
+        for cause in ("native_memory_corruption", "native_bad_argument", CHANGED):
+            yield finding(cause, "room", death, -2.0, fact)
+        if death.python_error:
+            yield finding("python_exception", "room", death, -2.0, fact)
+    if death.filesystems and not full:
+        yield finding(FULL, "room", death, -2.5, "every file system that it could write to had room left")
+    if signal == "SIGBUS":
+        yield finding(FULL, "signal", death, 1.5, "SIGBUS: a mapped page could not be had")
+        yield finding(CHANGED, "signal", death, 1.5, "SIGBUS: a mapped page could not be had")
+    elif not death.short_files:
+        yield finding(CHANGED, "signal", death, -5.0, "it did not end by SIGBUS, which is how a shortened mapped file ends a process")
+
+
+def _is_full(place: Filesystem) -> bool:
+    return place.least_free_bytes < max(FULL_BYTES, FULL_SHARE * place.total_bytes) or place.least_free_inodes == 0
+
+
+def _mapped(death: Observation) -> Iterator[Finding]:
+    for file in sorted(death.short_files, key=lambda file: not file.at_fault)[:1]:
+        size = "is gone" if file.size_bytes is None else f"holds {file.size_bytes} bytes"
+        fact = f"{file.path} was mapped up to byte {file.mapped_to_bytes} and {size}"
+        at = ", and the fault lies in that mapping" if file.at_fault else ""
+        yield finding(CHANGED, "short file", death, 5.0 if file.at_fault else 3.0, fact + at, "maps.txt")
+        for cause in (FULL, "native_bad_argument", "native_memory_corruption"):
+            yield finding(cause, "short file", death, -2.0, fact + at, "maps.txt")

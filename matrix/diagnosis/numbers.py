@@ -1,0 +1,85 @@
+"""What the program's own figures and input say: values that became NaN or infinite, records that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from matrix.diagnosis.case import Case
+from matrix.diagnosis.cause import Cause, finding, remedy
+from matrix.records import Finding, Metric, Observation
+
+DIVERGED, CORRUPT = "numerical_divergence", "corrupt_input_data"
+EXPLODED = 1e6  # times the median of the same figure
+NAN_WORDS = ("nan", "infinite", "inf ", "not finite", "non-finite", "floatingpointerror", "overflow encountered")
+OTHERS = ("native_bad_argument", "native_memory_corruption", "native_thread_race", "python_exception", "deadlock", "cpu_bound_stall")
+
+CAUSES = (
+    Cause(
+        name=DIVERGED,
+        title="Numbers became NaN or infinite",
+        clause="values become NaN or infinite, and later code that cannot handle them stops, loops or crashes",
+        remedies=(
+            remedy("axis", "a smaller learning rate, or another precision"),
+            remedy("code", "clip gradients; check for values that are not finite before native code gets them"),
+        ),
+        references=("C++ standard, requirements of std::sort on its comparison",),
+    ),
+    Cause(
+        name=CORRUPT,
+        title="Damaged input data",
+        clause="one record or file of the input is damaged, and the code that reads it dies there every time",
+        remedies=(
+            remedy("code", "replace or skip the record; check files by their checksums before a run"),
+            remedy("axis", "another source of data"),
+        ),
+    ),
+)
+
+
+def findings(case: Case) -> Iterator[Finding]:
+    for death in case.deaths:
+        yield from _metrics(case, death)
+        yield from _input(death)
+
+
+def _metrics(case: Case, death: Observation) -> Iterator[Finding]:
+    bad = next((metric for metric in death.metrics if metric.first_bad), None) or next(filter(_exploded, death.metrics), None)
+    if bad is None:
+        if any(metric.values > 1 for metric in death.metrics):
+            names = ", ".join(metric.name for metric in death.metrics[:3])
+            yield finding(DIVERGED, "figures", death, -4.0, f"the figures that it printed stayed finite ({names})", "stdout.log")
+        return
+    healthy = [s for s in case.survivors if any(m.name == bad.name and (m.first_bad or _exploded(m)) for m in s.metrics)]
+    fact = _bad(bad)
+    if healthy:
+        yield finding(
+            DIVERGED, "figures", death, -1.0, f"{fact}; but so it did in a run that survived ({healthy[0].attempt})", "stdout.log"
+        )
+        return
+    yield finding(DIVERGED, "figures", death, 4.5, fact, "stdout.log")
+    for cause in OTHERS:
+        yield finding(cause, "figures", death, -2.5, f"{fact}: what came after that followed", "stdout.log")
+
+
+def _exploded(metric: Metric) -> bool:
+    return bool(metric.largest_abs and metric.median_abs and metric.values >= 4 and metric.largest_abs > EXPLODED * metric.median_abs)
+
+
+def _bad(metric: Metric) -> str:
+    if metric.first_bad:
+        step = "" if metric.first_bad_step is None else f" at step {metric.first_bad_step}"
+        return f"{metric.name} became {metric.first_bad}{step} before it died"
+    return f"{metric.name} rose to {metric.largest_abs:.3g}, a million times its median, before it died"
+
+
+def _input(death: Observation) -> Iterator[Finding]:
+    said = next((message for message in death.messages if message.kind == "corrupt input"), None)
+    if said:
+        fact = f"what it read was refused: {said.text.strip()[:200]}"
+        yield finding(CORRUPT, "message", death, 4.5, fact, f"{said.stream}.log")
+        yield finding("python_exception", "reported", death, -2.5, fact, f"{said.stream}.log")
+    error = death.python_error
+    if error and any(word in f"{error.type} {error.message} ".lower() for word in NAN_WORDS):
+        fact = f"the exception is about values that are not finite: {error.type}: {error.message[:120]}"
+        yield finding(DIVERGED, "exception", death, 3.0, fact, "stderr.log")
+        yield finding("python_exception", "reported", death, -2.0, fact, "stderr.log")

@@ -1,0 +1,101 @@
+"""The tool's own interventions: which one to try next, and what its outcome says about each cause.
+
+A probe has a prediction under each cause (`Cause.cures_it`).  One that did not take hold is neutral; so is a death of another
+kind, which cut the answer short.  A probe that the death survives speaks against the causes that it would have cured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from matrix.diagnosis.case import Case
+from matrix.diagnosis.cause import Cause
+from matrix.records import Finding, Observation
+
+UNKNOWN_CURED = 0.12  # chance that a probe happens to help against something that is not in the catalogue
+MOST_NATS = 3.5  # one run under one probe proves no more
+LEAST_BITS = 0.08  # a probe that is expected to teach less is not worth its time
+CLEAR = 0.88  # probability of the first cause from which no probe is needed
+Chances = Mapping[str, Cause]
+
+
+def findings(case: Case, causes: Chances) -> Iterator[Finding]:
+    """Judgements on every probed run of the known-bad cell that took hold and gave an answer."""
+    for run in case.probed:
+        name = next(iter(run.trial.probes))
+        answer = _answer(case, run)
+        if answer is None or run.trial.cell != case.known_bad:
+            continue
+        died = case.death_rate
+        fact = f"under the probe {name} ({_how(run)}) it {'died alike' if answer == 'died' else 'survived'}"
+        for cause in causes.values():
+            weight = _nats(cause.goes_away(name), died, answer)
+            if abs(weight) >= 0.05:
+                yield Finding(
+                    cause=cause.name, rule=f"probe {name}", weight=weight, fact=fact, attempt=run.attempt, file="observation.json"
+                )
+
+
+def propose(
+    case: Case,
+    shares: Mapping[str, float],
+    causes: Chances,
+    available: Callable[[str], bool],
+    names: Iterable[str],
+) -> str | None:
+    """The probe that teaches most about the cause; None: the cause is clear, or no probe would tell.
+
+    `shares`: probabilities of the causes, `unknown` among them.  All probes run the same cell, so bits are also bits per second."""
+    tried = {next(iter(run.trial.probes)) for run in case.probed}
+    if not case.result.reproduced or max((p for name, p in shares.items() if name != "unknown"), default=0.0) >= CLEAR:
+        return None
+    best, most = None, LEAST_BITS
+    for name in names:
+        if name in tried or not any(cause.goes_away(name) > UNKNOWN_CURED for cause in causes.values()):
+            continue
+        bits = information(name, shares, causes, case.death_rate)
+        if bits > most and available(name):
+            best, most = name, bits
+    return best
+
+
+def information(name: str, shares: Mapping[str, float], causes: Chances, died: float) -> float:
+    """Expected bits about the cause from one run under a probe, when unprobed runs die with probability `died`."""
+    chances = [(share, _survives(_cured(cause, name, causes), died)) for cause, share in shares.items() if share > 0]
+    whole = sum(share for share, _ in chances)
+    mean = sum(share * chance for share, chance in chances) / whole
+    return _entropy(mean) - sum(share * _entropy(chance) for share, chance in chances) / whole
+
+
+def _cured(cause: str, name: str, causes: Chances) -> float:
+    return causes[cause].goes_away(name) if cause in causes else UNKNOWN_CURED
+
+
+def _survives(cured: float, died: float) -> float:
+    return cured + (1 - cured) * (1 - died)
+
+
+def _nats(cured: float, died: float, answer: str) -> float:
+    """Log likelihood ratio of the answer against what is not in the catalogue."""
+    here, base = _survives(cured, died), _survives(UNKNOWN_CURED, died)
+    nats = math.log(here / base) if answer == "survived" else math.log((1 - here) / (1 - base))
+    return max(-MOST_NATS, min(MOST_NATS, nats))
+
+
+def _answer(case: Case, run: Observation) -> str | None:
+    """died | survived; None: it did not take hold, or something else ended the run."""
+    if not all(result.held for result in run.probes) or not run.probes:
+        return None
+    outcome = case.outcomes[run.attempt]
+    if outcome.kind == "died":
+        return "died" if outcome.signature == case.signature else None
+    return "survived" if outcome.kind == "survived" else None
+
+
+def _how(run: Observation) -> str:
+    return "; ".join(result.how for result in run.probes)[:160]
+
+
+def _entropy(chance: float) -> float:
+    return 0.0 if chance <= 0 or chance >= 1 else -(chance * math.log2(chance) + (1 - chance) * math.log2(1 - chance))
