@@ -8,11 +8,13 @@ import math
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from matrix.records import Attempt, Cell, Trial
-from matrix.runner.attempt import Job
+from matrix.runner import probes
+from matrix.runner.attempt import Job, context
 from matrix.runner.patience import Limits
 from matrix.spec import Spec
 from matrix.spec.fingerprint import fingerprint
@@ -90,6 +92,15 @@ class Assembly:
             core=spec.evidence.hook,
             stacks=stacks,
         )
+
+    def unavailable(self, trial: Trial, cpus: list[int] | None = None) -> str | None:
+        """Why a probe of that trial cannot be had here; None: all can, as far as can be told before."""
+        if not trial.probes:
+            return None
+        attempt, holders = self.attempt(0, trial, cpus)
+        start = context(self.job(attempt, holders, longest_gap_s=0, stacks=False), Path(tempfile.gettempdir()))
+        reasons = ((name, probes.unavailable(name, setting, start)) for name, setting in trial.probes.items())
+        return next((f"probe {name}: {reason}" for name, reason in reasons if reason), None)
 
     def _writes(self, holders: Holders) -> Iterator[Path]:
         """What a copy is needed of; a path below {attempt_dir} is the attempt's own and not there yet."""

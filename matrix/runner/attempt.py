@@ -23,11 +23,13 @@ from matrix.evidence.kernel import KernelLog
 from matrix.evidence.processes import autopsy
 from matrix.evidence.progress import ProgressParser
 from matrix.records import Attempt, EndedBy, Observation, ProcessSeen
-from matrix.runner import cgroup
+from matrix.runner import cgroup, probes
 from matrix.runner.launcher import Child, Guardian, Launch
 from matrix.runner.observe import Raw, observe
 from matrix.runner.output import CappedFile
 from matrix.runner.patience import Limits, Patience
+from matrix.runner.probes.output_files import Space, open_files
+from matrix.runner.probes.watch import Watch
 from matrix.runner.sampler import Sampler
 from matrix.runner.tree import MARK, Tree
 
@@ -80,8 +82,12 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
     job.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     records.write(job.folder / "attempt.json", job.attempt, sync=False)  # without an observation it counts for nothing
     token, temp = guardian.token(), guardian.temp()
+    prepared = probes.prepare(context(job, temp), job.attempt.trial.probes) if job.attempt.trial.probes else probes.Prepared()
+    job = probed(job, prepared.total)
     group = cgroup.create(token, job.attempt.memory_limit_bytes, job.pids) if job.watch else None
-    supervisor = Supervisor(job, token, temp, group)
+    if group and prepared.total.cpu_share:
+        group.limit_cpu(token, prepared.total.cpu_share)
+    supervisor = Supervisor(job, token, temp, group, prepared)
     try:
         raw = supervisor.run(guardian, stop, live or Live(attempt=job.attempt, started_monotonic=time.monotonic()))
         observation = observe(job.attempt, job.folder, raw)
@@ -96,11 +102,12 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
 
 
 class Supervisor:
-    def __init__(self, job: Job, token: str, temp: Path, group: cgroup.Group | None) -> None:
+    def __init__(self, job: Job, token: str, temp: Path, group: cgroup.Group | None, prepared: probes.Prepared) -> None:
         self.job = job
         self.token = token
         self.temp = temp
         self.group = group
+        self.probes = Watch(prepared, token)
         self.parser = ProgressParser(job.progress, job.finished)
         self.patience = Patience(job.limits, expects_steps=job.progress is not None)
         self.core = _core_plan(job) if job.core else cores.CorePlan(folder=job.folder, why_not="not asked for")
@@ -118,12 +125,14 @@ class Supervisor:
         self.exits = ExitWatch(wanted=self.job.watch)
         self._reaper = guardian.process.pid
         sinks = {"stdout": CappedFile(self.job.folder / "stdout.log"), "stderr": CappedFile(self.job.folder / "stderr.log")}
-        readers, writers = _pipes(self.job.pty)
+        to_file = self.probes.prepared.total.to_file
+        readers, writers = open_files(self.temp) if to_file else _pipes(self.job.pty)
         self.started_unix, self.started = time.time(), time.monotonic()
         child = guardian.start(self._launch(), writers[0], writers[1])
         for descriptor in set(writers):
             os.close(descriptor)
         folders = {"shm": "/dev/shm", "cwd": self.job.attempt.cwd, "temp": str(self.temp)}
+        folders = {name: path for name, path in folders.items() if path not in self.probes.prepared.total.tmpfs}  # the child has its own
         sampler = Sampler(self.job.folder / "memory.csv", group=self.group, folders=folders)
         try:
             self._follow(child, readers, sinks, sampler, stop, live)
@@ -149,11 +158,12 @@ class Supervisor:
         """Until the main process has ended."""
         self.tree = Tree(self.token, 0, self.group)
         next_look, next_judge = 0.0, 0.0
+        to_file, space = self.probes.prepared.total.to_file, Space()
         with selectors.DefaultSelector() as selector:
             selector.register(child.status_fd, selectors.EVENT_READ)
             if self.exits.fileno() >= 0:
                 selector.register(self.exits, selectors.EVENT_READ)
-            for descriptor in readers:
+            for descriptor in () if to_file else readers:
                 os.set_blocking(descriptor, False)
                 selector.register(descriptor, selectors.EVENT_READ)
             while not child.over:
@@ -166,7 +176,12 @@ class Supervisor:
                         self.exits.read()
                     elif not self._read(key.fd, readers[key.fd], sinks):
                         selector.unregister(key.fd)
+                for descriptor in readers if to_file else ():
+                    self._read(descriptor, readers[descriptor], sinks)
+                    space.give_back(descriptor)
                 now = self._now()
+                if child.pid and self.probes.due(now):
+                    self.probes.look(now, self.tree.pids())
                 if now >= next_look and child.pid:
                     self._look(now, sampler, live)
                     next_look = now + LOOK_S
@@ -260,16 +275,19 @@ class Supervisor:
 
     # -------------------------------------------------------------- what goes in, what comes out
     def _launch(self) -> Launch:
-        job = self.job
+        job, change = self.job, self.probes.prepared.total
         return Launch(
-            argv=job.attempt.argv,
-            env=child_environment(job, self.token, self.temp),
+            argv=[*change.wrapper, *job.attempt.argv],
+            env={name: value for name, value in child_environment(job, self.token, self.temp).items() if name not in change.unset},
             cwd=job.attempt.cwd,
             cgroups=[str(folder) for folder in self.group.folders] if self.group else [],
             rlimits={"RLIMIT_CORE": (self.core.cap_bytes, -1), **job.rlimits},
             cpus=job.attempt.cpus,
             mounts=[(str(_fresh_copy(path, self.temp / f"copy{n}")), str(path)) for n, path in enumerate(job.writes)],
             pty=job.pty,
+            tmpfs=list(change.tmpfs.items()),
+            no_huge_pages=change.no_huge_pages,
+            ignored=change.ignored,
         )
 
     def _raw(self, child: Child, kernel: KernelLog, sampler: Sampler, sinks: dict[str, CappedFile], wall_s: float, leftovers: int) -> Raw:
@@ -295,10 +313,41 @@ class Supervisor:
             ending_s=self.ending_s,
             rlimits=self.job.rlimits,
             pids_limit=self.job.pids,
+            probes=self.probes,
         )
 
     def _now(self) -> float:
         return time.monotonic() - self.started
+
+
+def context(job: Job, temp: Path) -> probes.Context:
+    """How that job is started without any probe."""
+    return probes.Context(
+        argv=job.attempt.argv,
+        env=child_environment(job, "", temp),
+        cwd=job.attempt.cwd,
+        folder=job.folder,
+        temp=str(temp),
+        cpus=job.attempt.cpus,
+        memory_limit_bytes=job.attempt.memory_limit_bytes,
+        rlimits=job.rlimits,
+        pids=job.pids,
+        pty=job.pty,
+        hook=job.hook,
+        watch=job.watch,
+    )
+
+
+def probed(job: Job, change: probes.Change) -> Job:
+    """The job with what its probes change; attempt.json keeps the unprobed values beside the names of the probes."""
+    attempt = dataclasses.replace(
+        job.attempt,
+        env={**job.attempt.env, **change.env, **({"MATRIX_PROBED": "1"} if job.attempt.trial.probes else {})},
+        cpus=change.cpus or job.attempt.cpus,
+        memory_limit_bytes=change.memory_limit_bytes or job.attempt.memory_limit_bytes,
+    )
+    rlimits = {**job.rlimits, **change.rlimits}
+    return dataclasses.replace(job, attempt=attempt, rlimits=rlimits, pids=change.pids or job.pids, pty=job.pty and not change.to_file)
 
 
 def _core_plan(job: Job) -> cores.CorePlan:

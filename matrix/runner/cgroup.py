@@ -19,6 +19,8 @@ from typing import Literal
 from matrix.runner.guardian import group_folders, group_pids, remove_group
 
 ROOT = Path("/sys/fs/cgroup")
+CPU_PERIOD_US = 100_000
+LEAST_CPU_SHARE = 0.01  # processors; the kernel takes no quota below a millisecond
 Isolation = Literal["cgroup-v2", "cgroup-v1", "watchdog", "none"]
 
 
@@ -29,12 +31,14 @@ class Group:
         self.path = path
         self.isolation = isolation
         self.pids_path = pids_path  # the folder whose pids.max is set; None: no such limit
+        self.cpu_path: Path | None = None  # the folder whose processor quota is set; None: no quota
         self._v2 = isolation == "cgroup-v2"
 
     @property
     def folders(self) -> list[Path]:
         """What a process has to join; the first one is the list of processes."""
-        return [self.path] if self.pids_path in (None, self.path) else [self.path, self.pids_path]
+        more = [path for path in (self.pids_path, self.cpu_path) if path not in (None, self.path)]
+        return [self.path, *dict.fromkeys(path for path in more if path)]
 
     def pids(self) -> set[int]:
         return group_pids([str(self.path)])
@@ -55,6 +59,40 @@ class Group:
     def pids_refused(self) -> int | None:
         """How often a fork or a new thread failed because of the limit; kernels older than 6.2 count once a group at most."""
         return _field(self.pids_path / "pids.events", "max") if self.pids_path else None
+
+    def memory_limit(self) -> int | None:
+        """In bytes, as the kernel keeps it: whole pages."""
+        return _number(self.path / ("memory.max" if self._v2 else "memory.limit_in_bytes"))
+
+    def cpu_share(self) -> float | None:
+        """Processor seconds per second that its processes may use together."""
+        if self.cpu_path is None:
+            return None
+        if not self._v2:
+            quota, period = _number(self.cpu_path / "cpu.cfs_quota_us"), _number(self.cpu_path / "cpu.cfs_period_us")
+            return quota / period if quota and quota > 0 and period else None
+        with contextlib.suppress(OSError, ValueError):
+            quota, period = map(int, (self.cpu_path / "cpu.max").read_text().split())
+            return quota / period
+        return None
+
+    def cpu_throttled(self) -> int | None:
+        """In how many periods the quota held it back."""
+        return _field(self.cpu_path / "cpu.stat", "nr_throttled") if self.cpu_path else None
+
+    def limit_cpu(self, token: str, share: float) -> None:
+        """Set the quota; where that cannot be done, `cpu_share()` says so."""
+        quota = int(share * CPU_PERIOD_US)
+        with contextlib.suppress(OSError):
+            if self._v2:
+                (self.path.parent / "cgroup.subtree_control").write_text("+cpu")
+                (self.path / "cpu.max").write_text(f"{quota} {CPU_PERIOD_US}")
+                self.cpu_path = self.path
+            elif home := _home_v1("cpu"):
+                (home / token).mkdir(exist_ok=True)
+                self.cpu_path = home / token
+                (self.cpu_path / "cpu.cfs_period_us").write_text(str(CPU_PERIOD_US))
+                (self.cpu_path / "cpu.cfs_quota_us").write_text(str(quota))
 
     def kill(self, *, patience_s: float = 10) -> int:
         """SIGKILL everything in it until it is empty; the number of processes that were ended."""
@@ -128,19 +166,28 @@ def why_not() -> str:
 
 def can_limit_pids() -> bool:
     """Whether the number of processes of an attempt can be bounded."""
+    return _can("pids")
+
+
+def can_limit_cpu() -> bool:
+    """Whether an attempt can be given less than its processors' time."""
+    return _can("cpu")
+
+
+def _can(controller: str) -> bool:
     home, _ = _home()
     if home is not None and home.isolation == "cgroup-v2":
         with contextlib.suppress(OSError):
-            return "pids" in (home.path / "cgroup.controllers").read_text().split()
+            return controller in (home.path / "cgroup.controllers").read_text().split()
         return False
-    folder = _home_v1("pids")
+    folder = _home_v1(controller)
     return home is not None and folder is not None and os.access(folder, os.W_OK)
 
 
 @functools.cache
 def homes() -> list[Path]:
     """Folders that may hold groups of ours, for the clean-up of what a killed tool left behind."""
-    return [path for path in (_own_v2(), _home_v1("memory"), _home_v1("pids")) if path is not None and path.is_dir()]
+    return [path for path in (_own_v2(), _home_v1("memory"), _home_v1("pids"), _home_v1("cpu")) if path is not None and path.is_dir()]
 
 
 @functools.cache

@@ -24,11 +24,14 @@ from matrix.records import (
     MemoryCurve,
     NotCollected,
     Observation,
+    ProbeResult,
     ProcessSeen,
     Progress,
 )
 from matrix.runner import cgroup
 from matrix.runner.launcher import Child
+from matrix.runner.probes import checks
+from matrix.runner.probes.watch import Watch
 from matrix.runner.sampler import WHY_TOO_LARGE, Sampler
 
 Seen = Literal["core", "exit", "sampled"]
@@ -60,6 +63,7 @@ class Raw:
     ending_s: float | None  # when we began to end it; None: it ended by itself
     rlimits: dict[str, tuple[int, int]]  # those that the specification asks for
     pids_limit: int | None
+    probes: Watch
 
 
 def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
@@ -88,6 +92,8 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     if raw.group is None:
         missing.append(NotCollected(what="memory cgroup", why=cgroup.why_not() or "none was made"))
     memory = _memory(attempt, raw)
+    probed = _probes(folder, raw, hook)
+    missing += checks.not_held(probed)
     return Observation(
         attempt=attempt.id,
         key=attempt.key,
@@ -114,6 +120,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         deaths=_deaths(raw, ending, events, _roles(raw, hook, memory), kernel_lines, stderr),
         limits=bounds,
         survivors_ended=raw.leftovers,
+        probes=probed,
         not_collected=missing,
     )
 
@@ -151,6 +158,22 @@ def _roles(raw: Raw, hook: HookFacts, memory: Memory) -> dict[int, str]:
     found |= {process.pid: process.role for process in raw.processes}
     found |= {pid: process.role for pid, process in hook.processes.items()}
     return found | {process.pid: "rank" for process in memory.processes if process.rank is not None and found[process.pid] != "main"}
+
+
+def _probes(folder: Path, raw: Raw, hook: HookFacts) -> list[ProbeResult]:
+    prepared = raw.probes.prepared
+    if not prepared.settings:
+        return []
+    return checks.results(
+        checks.Evidence(
+            prepared=prepared,
+            seen=raw.probes.seen,
+            main=raw.child.pid,
+            env_changes=hook.env_changes,
+            hook=checks.hook_records(folder / "hook.jsonl"),
+            group=raw.group,
+        )
+    )
 
 
 def _limits(attempt: Attempt, raw: Raw) -> list[Limit]:

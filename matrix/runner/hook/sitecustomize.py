@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 HERE = os.path.dirname(__file__)
 FOLDER = os.environ.get("MATRIX_HOOK_DIR")
-START_METHOD = os.environ.get("MATRIX_START_METHOD")  # a probe: what multiprocessing uses where the program does not choose
+PROBED = "MATRIX_PROBED" in os.environ  # then processes say at their end what they have of what probes change
+START_METHOD = os.environ.get("MATRIX_START_METHOD")  # a probe: what multiprocessing uses instead of fork
+SIGPIPE_DEFAULT = os.environ.get("MATRIX_SIGPIPE") == "default"  # a probe
 MAX_RECORDS = 5000  # of one process: a server that sets a variable for each request must not fill the disk
 STACKS_FD = 200  # high, so that the program's own descriptors keep their numbers and nobody inherits ours by reuse
 VALUES = (
@@ -294,6 +296,8 @@ def leave() -> None:
     """os._exit runs no teardown that could still crash, so an empty stacks file can go; the map is the main process's."""
     if main_pid == os.getpid():
         copy_maps()
+    if PROBED:
+        record_state()
     if stacks_size() == 0:
         os.unlink(f"{FOLDER}/stacks.{os.getpid()}.txt")
 
@@ -310,7 +314,37 @@ def copy_maps() -> None:
 def at_exit() -> None:
     """Registered first, so it runs last.  The stacks file stays: a crash in the teardown that follows goes there."""
     record("end")
+    if PROBED:
+        record_state()
     copy_maps()
+
+
+# ------------------------------------------------------------------ probes
+@safely
+def record_state() -> None:
+    """What may have been changed since the start, and shows nowhere after the end."""
+    import resource
+
+    time.sleep(0.002)  # a thread that was joined a moment ago is still counted
+    names = [name for name in ("NOFILE", "STACK", "NPROC", "AS", "CPU") if hasattr(resource, "RLIMIT_" + name)]
+    soft = [f"RLIMIT_{name}={resource.getrlimit(getattr(resource, 'RLIMIT_' + name))[0]}" for name in names]
+    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    native = kernel_threads() - len(sys._current_frames())
+    record("state", cpus=cpus, native_threads=native, limits=soft, sigpipe_default=sigpipe_is_default() if SIGPIPE_DEFAULT else None)
+
+
+def sigpipe_is_default() -> bool:
+    import _signal
+
+    return bool(_signal.getsignal(_signal.SIGPIPE) == _signal.SIG_DFL)
+
+
+@safely
+def end_at_sigpipe() -> None:
+    import _signal
+
+    _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
+    record("sigpipe", default=sigpipe_is_default())
 
 
 # ------------------------------------------------------------------ starting
@@ -332,10 +366,16 @@ def helper_of_multiprocessing() -> str | None:
 
 @safely
 def set_start_method() -> None:
-    """Only the default: a program that chooses for itself is not contradicted, and its fork records say so."""
+    """In place of fork, also where the program asks for it: only an answer without fork tells anything.
+
+    A program that cannot do without it (what it hands over does not pickle) dies in another way, which is no cure.  A choice of
+    spawn or forkserver stays, and os.fork() itself cannot be replaced: the fork records tell of it."""
     from multiprocessing import context
 
-    context._default_context._default_context = context._concrete_contexts[START_METHOD]  # type: ignore[attr-defined]
+    chosen = context._concrete_contexts[START_METHOD]  # type: ignore[attr-defined]
+    context._concrete_contexts["fork"] = chosen  # type: ignore[attr-defined]
+    if context._default_context._default_context.get_start_method() == "fork":  # type: ignore[attr-defined]
+        context._default_context._default_context = chosen  # type: ignore[attr-defined]
 
 
 def is_first() -> bool:
@@ -358,8 +398,10 @@ def start() -> None:
     watch_exits()
     os.register_at_fork(before=before_fork, after_in_child=after_fork_in_child)
     hello("exec", helper_of_multiprocessing())
-    if START_METHOD and main_pid is not None:
+    if START_METHOD:
         set_start_method()
+    if SIGPIPE_DEFAULT:
+        end_at_sigpipe()
 
 
 def chain() -> None:
