@@ -314,8 +314,10 @@ class Fault:
 
     source: Literal["kernel log", "core"]
     tid: int
-    trap: str  # "segfault", "invalid opcode", "divide error", "general protection", "bus error", "abort"
-    address: int | None = None  # that could not be reached; None: not given (a general protection fault has none)
+    trap: str  # "segfault", "segfault without an address", "general protection", "bus error", "invalid opcode", "divide error", ...
+    address: int | None = (
+        None  # that could not be reached; None: a bad pointer, or a stack too full for a handler's frame (stack_left_bytes)
+    )
     ip: int | None = None
     sp: int | None = None
     access: Literal["read", "write", "execute"] | None = None
@@ -325,7 +327,7 @@ class Fault:
     stack_distance_bytes: int | None = None  # address minus stack pointer: small on either side when the stack ran over
     stack_left_bytes: int | None = None  # from the stack pointer down to the end of its mapping; 0: it is below; None: unknown
     code: str = ""  # instruction bytes at ip in hexadecimal; "": not in the core
-    si_code: int | None = None  # of the signal: above 0 from the kernel, 0 or below from a process
+    si_code: int | None = None  # of the signal; None: unknown
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -365,10 +367,10 @@ class ProcessSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trend:
-    """Descriptors, threads or processes over time: a count that only grows meets its limit at a step that can be told."""
+    """Descriptors or threads of one process over time: a count that only grows meets its limit at a step that can be told."""
 
-    what: Literal["descriptors", "threads", "processes"]
-    pid: int | None  # None: of the whole tree
+    what: Literal["descriptors", "threads"]
+    pid: int
     role: str
     first: int
     last: int

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from matrix.evidence import cores, native_stacks
+from matrix.evidence import cores, fault, native_stacks
 from matrix.evidence.core_notes import CoreNotes, read_core
-from matrix.records import Frame, NotCollected
+from matrix.records import Fault, Frame, NotCollected
 
 STACKS_FILE = "native_stacks.txt"
 
@@ -18,11 +18,16 @@ class Crash:
     notes: CoreNotes | None = None
     stack: list[Frame] = dataclasses.field(default_factory=list)
     others: list[list[Frame]] = dataclasses.field(default_factory=list)
+    fault: Fault | None = None
     missing: list[NotCollected] = dataclasses.field(default_factory=list)
 
 
-def examine(plan: cores.CorePlan, pids: Sequence[int], cwds: Mapping[int, Path], folder: Path) -> Crash:
-    """The core of the first of `pids` that left one; cores of the others are removed.  `folder` is the attempt's."""
+def examine(
+    plan: cores.CorePlan, pids: Sequence[int], cwds: Mapping[int, Path], folder: Path, *, stack_limit_bytes: int | None = None
+) -> Crash:
+    """The core of the first of `pids` that left one; cores of the others are removed.  `folder` is the attempt's.
+
+    `stack_limit_bytes`: of the main thread; None: it may grow as far as it likes."""
     if not pids:
         return Crash()
     if plan.why_not:
@@ -31,20 +36,23 @@ def examine(plan: cores.CorePlan, pids: Sequence[int], cwds: Mapping[int, Path],
     try:
         if not found:
             return Crash(missing=[NotCollected(what="core", why=f"none of this process was found in {plan.folder}")])
-        return _read(plan, found[0], folder)
+        return _read(plan, found[0], folder, stack_limit_bytes)
     finally:
         for path in found:
             path.unlink()
 
 
-def _read(plan: cores.CorePlan, core: Path, folder: Path) -> Crash:
+def _read(plan: cores.CorePlan, core: Path, folder: Path, stack_limit_bytes: int | None) -> Crash:
     notes = read_core(core)
-    if notes is None or not plan.full:
-        return Crash(notes=notes)
+    if notes is None:
+        return Crash()
+    found = Crash(notes=notes, fault=fault.of_core(core, notes.maps, stack_limit_bytes=stack_limit_bytes))
+    if not plan.full:
+        return found
     if core.stat().st_size >= plan.cap_bytes:
         why = f"the core was cut off at {plan.cap_bytes >> 20} MiB"
-        return Crash(notes=notes, missing=[NotCollected(what="native stack", why=why)])
+        return dataclasses.replace(found, missing=[NotCollected(what="native stack", why=why)])
     stacks = native_stacks.read(core, notes)
     (folder / STACKS_FILE).write_text(stacks.text)
     missing = [NotCollected(what="native stack", why=stacks.why_none)] if stacks.why_none else []
-    return Crash(notes=notes, stack=stacks.crashed, others=stacks.others, missing=missing)
+    return dataclasses.replace(found, stack=stacks.crashed, others=stacks.others, missing=missing)

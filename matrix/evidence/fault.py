@@ -1,0 +1,168 @@
+"""Which instruction the processor refused, at which address, and what was there: from the kernel log and from a core.
+
+The kernel logs a fault only when nobody handles the signal, and faulthandler does; then the core tells.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from matrix.evidence import core_image
+from matrix.evidence.core_image import CoreImage, Interrupted
+from matrix.records import Fault, ShortFile
+
+PAGE = 4096
+CODE_BYTES = 16
+SIGBUS, SIGSEGV = 7, 11
+NO_ADDRESS = "segfault without an address"
+HEX = "[0-9a-f]+"
+REGISTERS = rf"ip[ :](?P<ip>{HEX}) sp[ :](?P<sp>{HEX}) error[ :](?P<error>{HEX})"
+SEGFAULT = re.compile(rf"\[(?P<tid>\d+)\]: (?P<trap>segfault) at (?P<address>{HEX}) {REGISTERS}")
+TRAP = re.compile(rf"traps: \S.*?\[(?P<tid>\d+)\] (?:trap )?(?P<trap>[a-z][a-z0-9 ]+?)(?: fault)? {REGISTERS}")
+PLACE = re.compile(r" in (?P<library>\S+?)\[(?:(?P<offset>[0-9a-f]+),)?(?P<start>[0-9a-f]+)\+[0-9a-f]+\]")
+TRAPS = {0: "divide error", 6: "invalid opcode", 13: "general protection", 14: "segfault", 17: "alignment check", 19: "simd exception"}
+BY_SIGNAL = {4: "invalid opcode", 5: "breakpoint", 7: "bus error", 8: "divide error", 11: "segfault"}
+Access = Literal["read", "write", "execute"]
+Mapping = tuple[int, int, int, str]  # start, end, offset in the file, path
+
+
+def of_kernel(lines: Iterable[str]) -> list[Fault]:
+    """One for each line that tells of a fault."""
+    found = []
+    for line in lines:
+        match = SEGFAULT.search(line) or TRAP.search(line)
+        if match is None:
+            continue
+        address = int(match["address"], 16) if "address" in match.re.groupindex else None
+        ip, sp, place = int(match["ip"], 16), int(match["sp"], 16), PLACE.search(line)
+        found.append(
+            Fault(
+                source="kernel log",
+                tid=int(match["tid"]),
+                trap=match["trap"],
+                address=address,
+                ip=ip,
+                sp=sp,
+                access=_access(int(match["error"], 16)) if address is not None else None,
+                library=place["library"] if place else "",
+                library_offset=int(place["offset"], 16) if place and place["offset"] else None,
+                stack_distance_bytes=None if address is None else address - sp,
+            )
+        )
+    return found
+
+
+def of_core(core: Path, maps: str, *, stack_limit_bytes: int | None) -> Fault | None:
+    """None when it is no core of x86-64, or when it died by a signal that somebody sent.  `maps`: its files, as in /proc/PID/maps.
+
+    `stack_limit_bytes` is how far the main thread's stack may grow; None: as far as it likes."""
+    try:
+        with core.open("rb") as source:
+            image = CoreImage(source)
+            state = image.interrupted()
+            return _of_image(image, state, mappings(maps), stack_limit_bytes) if state else None
+    except (ValueError, OSError, struct.error):
+        return None
+
+
+def _of_image(image: CoreImage, state: Interrupted, files: list[Mapping], stack_limit_bytes: int | None) -> Fault:
+    trap = TRAPS.get(state.trap, f"trap {state.trap}") if state.trap is not None else _trap(state)
+    trap = "bus error" if state.signal == SIGBUS else trap
+    address = state.address if trap in ("segfault", "bus error") else None
+    at_ip = _at(files, state.ip)
+    return Fault(
+        source="core",
+        tid=state.tid,
+        trap=trap,
+        address=address,
+        ip=state.ip,
+        sp=state.sp,
+        access=None if address is None else "execute" if address == state.ip else _access(state.error) if state.error is not None else None,
+        library=at_ip[3].rpartition("/")[2] if at_ip else "",
+        library_offset=state.ip - at_ip[0] + at_ip[2] if at_ip else None,
+        mapping="" if address is None else _what_is_at(image, files, address),
+        stack_distance_bytes=None if address is None else address - state.sp,
+        stack_left_bytes=_stack_left(image, state.sp, stack_limit_bytes),
+        code=_code(image, at_ip, state.ip),
+        si_code=state.si_code,
+    )
+
+
+def short_files(pid: int, maps: str, address: int | None) -> list[ShortFile]:
+    """Mapped files that are shorter now than what is mapped of them (by more than the rest of a page)."""
+    sizes: dict[str, int | None] = {}
+    found: dict[str, ShortFile] = {}
+    for start, end, offset, path in mappings(maps):
+        if not path.startswith("/") or path.startswith(("/dev/", "/memfd:", "/SYSV")):
+            continue
+        size = sizes.setdefault(path, _size(path))
+        mapped_to = offset + end - start
+        if size is None or mapped_to > (size + PAGE - 1) // PAGE * PAGE:
+            at_fault = address is not None and start <= address < end
+            known = found.get(path)
+            if known is None or at_fault or mapped_to > known.mapped_to_bytes:
+                found[path] = ShortFile(pid=pid, path=path, mapped_to_bytes=mapped_to, size_bytes=size, at_fault=at_fault)
+    return list(found.values())
+
+
+def mappings(maps: str) -> list[Mapping]:
+    """Of files, from the text of a /proc/PID/maps."""
+    found = []
+    for line in maps.splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6:
+            start, _, end = fields[0].partition("-")
+            found.append((int(start, 16), int(end, 16), int(fields[2], 16), fields[5]))
+    return found
+
+
+def _trap(state: Interrupted) -> str:
+    """Without an address it is a pointer that no memory can have, or a handler whose frame did not fit on the stack."""
+    return NO_ADDRESS if state.signal == SIGSEGV and state.si_code == core_image.SI_KERNEL else BY_SIGNAL[state.signal]
+
+
+def _access(error: int) -> Access:
+    return "execute" if error & 16 else "write" if error & 2 else "read"
+
+
+def _at(files: list[Mapping], address: int) -> Mapping | None:
+    return next((mapping for mapping in files if mapping[0] <= address < mapping[1]), None)
+
+
+def _what_is_at(image: CoreImage, files: list[Mapping], address: int) -> str:
+    if file := _at(files, address):
+        return file[3]
+    segment = image.segment(address)
+    if segment is None:
+        return "nothing"
+    return "anonymous" if segment.readable or segment.writable else "no access"
+
+
+def _stack_left(image: CoreImage, sp: int, limit_bytes: int | None) -> int | None:
+    segment, main = image.segment(sp), image.main_stack()
+    if main and main.end - (1 << 30) < sp < main.end and (segment is None or segment == main):
+        return None if limit_bytes is None else max(0, limit_bytes - (main.end - sp))
+    return sp - segment.start if segment and segment.writable else 0
+
+
+def _code(image: CoreImage, file: Mapping | None, ip: int) -> str:
+    found = image.memory(ip, CODE_BYTES)
+    if not found and file:
+        try:
+            with Path(file[3]).open("rb") as source:
+                source.seek(ip - file[0] + file[2])
+                found = source.read(CODE_BYTES)
+        except OSError:
+            return ""
+    return found.hex()
+
+
+def _size(path: str) -> int | None:
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return None

@@ -1,0 +1,110 @@
+"""What the kernel lets each process of the tree use, whoever set the limit, and what the process does with signals.
+
+The specification's limits are only those that we set: a program, its launcher or a login shell sets others, and a program that
+lowers its own address space dies of that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+from pathlib import Path
+
+from matrix.evidence.exit import signal_name
+from matrix.records import Bound, ProcessSettings
+
+MOST = 16
+NAMES = {
+    "cpu time": "cpu",
+    "file size": "fsize",
+    "data size": "data",
+    "stack size": "stack",
+    "processes": "nproc",
+    "open files": "nofile",
+    "locked memory": "memlock",
+    "address space": "as",
+}
+LIMIT = re.compile(r"^Max (.+?) +(\d+|unlimited) +(\d+|unlimited)\b", re.M)
+STATUS = re.compile(r"^(VmPeak|VmStk|VmData|VmLck|SigIgn|SigCgt|SigBlk|Cpus_allowed_list):\s*(\S+)", re.M)
+IN_KIB = {"VmPeak": "as", "VmStk": "stack", "VmData": "data", "VmLck": "memlock"}
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Last:
+    """Of one process: the kernel's texts as last read, and the most that was used."""
+
+    at_s: float
+    limits: str = ""
+    status: dict[str, str] = dataclasses.field(default_factory=dict)
+    used: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+class Settings:
+    def __init__(self) -> None:
+        self._last: dict[int, _Last] = {}
+        self._main = 0
+
+    def look(self, now_s: float, pids: list[int], main: int) -> None:
+        """Read what these processes may use and do use, of the first 16 that are ever seen."""
+        self._main = main
+        for pid in pids:
+            if pid in self._last or len(self._last) < MOST:
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    self._read(pid, self._last.setdefault(pid, _Last(at_s=now_s)), now_s)
+
+    def _read(self, pid: int, last: _Last, now_s: float) -> None:
+        process = Path(f"/proc/{pid}")
+        limits = (process / "limits").read_text()
+        status = dict(STATUS.findall((process / "status").read_text(errors="replace")))
+        fields = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        if "VmPeak" not in status:  # a zombie
+            return
+        last.limits, last.status, last.at_s = limits, status, now_s
+        used = {name: int(status[key]) * 1024 for key, name in IN_KIB.items() if key in status}
+        used["cpu"] = (int(fields[11]) + int(fields[12])) // os.sysconf("SC_CLK_TCK")
+        with contextlib.suppress(OSError):
+            folder = process / "fd"
+            used["nofile"] = folder.stat().st_size or len(list(folder.iterdir()))  # its size is their number since Linux 6.2
+        last.used = {name: max(value, last.used.get(name, 0)) for name, value in used.items()}
+
+    def record(self, roles: dict[int, str]) -> list[ProcessSettings]:
+        """The main process first."""
+        known = sorted((pid for pid in self._last if self._last[pid].limits), key=lambda pid: (pid != self._main, pid))
+        return [self._of(pid, self._last[pid], roles.get(pid, "other")) for pid in known]
+
+    def _of(self, pid: int, last: _Last, role: str) -> ProcessSettings:
+        cpus = last.status.get("Cpus_allowed_list")
+        return ProcessSettings(
+            pid=pid,
+            role=role,
+            last_s=round(last.at_s, 3),
+            bounds=bounds(last.limits, last.used),
+            ignored=signals(last.status.get("SigIgn", "0")),
+            caught=signals(last.status.get("SigCgt", "0")),
+            blocked=signals(last.status.get("SigBlk", "0")),
+            cpus=sum(_span(part) for part in cpus.split(",")) if cpus else None,
+        )
+
+
+def bounds(text: str, used: dict[str, int]) -> list[Bound]:
+    """What a /proc/PID/limits says, but for what is unlimited; `used` is added by name."""
+    found = []
+    for words, soft, hard in LIMIT.findall(text):
+        if words in NAMES and soft != "unlimited":
+            name = NAMES[words]
+            found.append(Bound(name=name, soft=int(soft), hard=None if hard == "unlimited" else int(hard), used=used.get(name)))
+    return found
+
+
+def signals(mask: str) -> list[str]:
+    """Names in a hexadecimal mask of /proc/PID/status, but for real-time signals: libc and the hook use those."""
+    bits = int(mask, 16)
+    return [name for number in range(1, 32) if bits >> (number - 1) & 1 and (name := signal_name(number))]
+
+
+def _span(part: str) -> int:
+    """Processors in "3" or "4-7"."""
+    first, _, last = part.partition("-")
+    return int(last or first) - int(first) + 1

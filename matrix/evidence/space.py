@@ -1,0 +1,125 @@
+"""Room on the file systems that a program writes to, seen from inside its own mount namespace.
+
+/dev/shm, the temp folder and the working folder are always watched; others are found by the files that a process has open for
+writing or has mapped shared.  Nothing is kept open there: a program must be able to unmount what it mounted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from matrix.records import Filesystem
+
+MOST_DESCRIPTORS = 64  # of each process
+MOST_PROCESSES = 8
+MOST = 12
+NO_FILES = ("/dev/", "/proc/", "/sys/", "/memfd:", "/SYSV")
+SHARED = re.compile(r"^\S+ .w.s \S+ \S+ \S+ +(/.*)$", re.M)
+Use = Literal["shm", "temp", "cwd", "written"]
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Room:
+    folder: str
+    use: Use
+    device: int
+    kind: str
+    total: int = 0
+    least: int = 0
+    last: int = 0
+    last_s: float = 0.0
+    least_inodes: int | None = None
+
+
+class Space:
+    """`folders`: what is always watched, by its use."""
+
+    def __init__(self, folders: Mapping[Use, str]) -> None:
+        self._wanted = dict(folders)
+        self._rooms: dict[tuple[int, Use], _Room] = {}
+        self._pid = 0
+
+    def look(self, now_s: float, pids: list[int], main: int, maps: Mapping[int, str]) -> None:
+        """Find file systems; `maps` are texts of /proc/PID/maps as far as they are known."""
+        self._pid = main
+        for use, folder in self._wanted.items():
+            self._add(main, folder, use)
+        for pid in pids[:MOST_PROCESSES]:
+            for folder in {os.path.dirname(path) for path in (*_open_for_writing(pid), *SHARED.findall(maps.get(pid, "")))}:  # noqa: PTH120
+                if not folder.startswith(NO_FILES) and folder != "/dev":
+                    self._add(pid, folder, "written")
+        self.sample(now_s)
+
+    def sample(self, now_s: float) -> None:
+        """How much room there is now; a few microseconds each."""
+        for room in self._rooms.values():
+            path = f"/proc/{self._pid}/root{room.folder}"
+            with contextlib.suppress(OSError):
+                if os.stat(path).st_dev == room.device:  # noqa: PTH116
+                    _measure(room, path, now_s)
+
+    def end(self, now_s: float) -> None:
+        """Once more when nobody is left, where the file system is also ours."""
+        for room in self._rooms.values():
+            with contextlib.suppress(OSError):
+                if os.stat(room.folder).st_dev == room.device:  # noqa: PTH116
+                    _measure(room, room.folder, now_s)
+
+    def _add(self, pid: int, folder: str, use: Use) -> None:
+        path = f"/proc/{pid}/root{folder}"
+        with contextlib.suppress(OSError):
+            device = os.stat(path).st_dev  # noqa: PTH116
+            known = any(device == other for other, _ in self._rooms) if use == "written" else (device, use) in self._rooms
+            if not known and len(self._rooms) < MOST:
+                self._rooms[device, use] = _Room(folder=folder, use=use, device=device, kind=_kind(pid, device))
+
+    def record(self) -> list[Filesystem]:
+        return [
+            Filesystem(
+                folder=room.folder,
+                use=room.use,
+                kind=room.kind,
+                total_bytes=room.total,
+                least_free_bytes=room.least,
+                last_free_bytes=room.last,
+                last_s=round(room.last_s, 3),
+                least_free_inodes=room.least_inodes,
+            )
+            for room in self._rooms.values()
+            if room.total
+        ]
+
+
+def _measure(room: _Room, path: str, now_s: float) -> None:
+    found = os.statvfs(path)
+    free = found.f_bavail * found.f_frsize
+    room.least = min(free, room.least) if room.total else free
+    room.total, room.last, room.last_s = found.f_blocks * found.f_frsize, free, now_s
+    if found.f_files:
+        room.least_inodes = min(found.f_favail, found.f_favail if room.least_inodes is None else room.least_inodes)
+
+
+def _open_for_writing(pid: int) -> Iterable[str]:
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd")[:MOST_DESCRIPTORS]:  # noqa: PTH208
+            link = f"/proc/{pid}/fd/{name}"
+            with contextlib.suppress(OSError):
+                if os.lstat(link).st_mode & stat.S_IWUSR and (path := os.readlink(link)).startswith("/"):  # noqa: PTH115
+                    yield path
+
+
+def _kind(pid: int, device: int) -> str:
+    """`tmpfs`, `ext4`: as its mount says."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/mountinfo", encoding="utf-8", errors="replace") as source:  # noqa: PTH123
+        for line in source:
+            fields = line.split()
+            if fields[2] == number and "-" in fields:
+                return fields[fields.index("-") + 1]
+    return ""

@@ -1,0 +1,46 @@
+"""What bounds a program and what it shares a machine with, looked at twice a second or less often when that costs much."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+
+from matrix.evidence.load import LoadWatch
+from matrix.evidence.settings import Settings
+from matrix.evidence.space import Space, Use
+from matrix.records import NotCollected
+from matrix.runner.sampler import Pace
+
+COSTS = 200  # the next look no sooner than so many times the CPU time of the last one: half a percent of a core
+SPACE_S, SPACE_COSTS = 0.05, 1000
+LINUX = sys.platform == "linux"
+
+
+class Surroundings:
+    """Times are seconds since the attempt's start.  On systems without /proc nothing is seen, and `missing` says so."""
+
+    def __init__(self, folders: Mapping[Use, str]) -> None:
+        self.settings, self.space, self.load = Settings(), Space(folders), LoadWatch()
+        self._look, self._sample = Pace(COSTS), Pace(SPACE_COSTS)
+
+    def look(self, now_s: float, pids: set[int], main: int, maps: Mapping[int, str]) -> None:
+        if not LINUX or now_s < self._look.next_s or not main:
+            return
+        began = time.thread_time()
+        ordered = sorted(pids, key=lambda pid: (pid != main, pid))
+        self.settings.look(now_s, ordered, main)
+        self.space.look(now_s, ordered, main, maps)
+        self.load.look(ordered, main)
+        self._look.spent(now_s, 0.0, time.thread_time() - began)
+
+    def sample(self, now_s: float) -> None:
+        """Only the room on disks: it may fill up within a second."""
+        if now_s >= self._sample.next_s:
+            began = time.thread_time()
+            self.space.sample(now_s)
+            self._sample.spent(now_s, SPACE_S, time.thread_time() - began)
+
+    def missing(self) -> list[NotCollected]:
+        what = "limits and signal handlers of processes, file systems, runnable threads"
+        return [] if LINUX else [NotCollected(what=what, why=f"{sys.platform} has no /proc")]
