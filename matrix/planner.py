@@ -17,13 +17,14 @@ from typing import Protocol
 
 from matrix import records
 from matrix.assembly import CAN_BIND, Assembly, Holders, usable_cpus
-from matrix.diagnosis import judge
+from matrix.diagnosis import catalogue, judge, probing
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.clusters import Crashes
 from matrix.diagnosis.cures import advise
 from matrix.diagnosis.verdict import build
 from matrix.executors.local import LocalPool
 from matrix.records import Attempt, Observation, Outcome, Trial, Verdict
+from matrix.runner import probes
 from matrix.runner.attempt import Live
 from matrix.search import Search
 from matrix.spec import Spec
@@ -60,6 +61,8 @@ class Planner:
         self._stacks = 0
         self._longest_gap = 0.0
         self._wall_before_s = 0.0
+        self._verdict: Verdict | None = None
+        self._no_probe: dict[str, str] = {}  # probe -> why it cannot be had here
         self._next_number = self._highest_number() + 1
         self._adopt_folder()
 
@@ -93,7 +96,7 @@ class Planner:
         if self._out_of_time():
             self.search.stop("max_wall is used up")
         while self.pool.free:
-            trial = self.search.ask()
+            trial = self.search.ask() or self._probe()
             if trial is None:
                 return
             attempt, holders = self._assembly.attempt(self._next_number, trial, self._cpus())
@@ -103,6 +106,25 @@ class Planner:
                 self.view.finished(attempt.id, trial, outcome, self.search.leading())
             else:
                 self._submit(attempt, holders)
+
+    def _probe(self) -> Trial | None:
+        """The intervention that would teach most about why it dies, once the search knows where: one at a time, within the same budget."""
+        if self.pool.running or self._out_of_time() or len(self.observations) >= self.spec.search.max_runs:
+            return None
+        case = self._case()
+        shares = {entry.cause: entry.probability for entry in self._verdict.ranking} if self._verdict else {}
+        name = probing.propose(case, shares, catalogue.CAUSES, self._can_probe, probes.NAMES)
+        return self._probe_trial(name) if name else None
+
+    def _probe_trial(self, name: str) -> Trial:
+        why = f"An intervention of the tool's own, to tell why it dies: {name.replace('_', ' ')}."
+        return Trial(id=self.search.new_id(), cell=dict(self.spec.known_bad), purpose="find", probes={name: ""}, why=why)
+
+    def _can_probe(self, name: str) -> bool:
+        trial = Trial(id=0, cell=dict(self.spec.known_bad), purpose="find", probes={name: ""})
+        if reason := self._assembly.unavailable(trial, self._cpus()):
+            self._no_probe[name] = reason
+        return not reason
 
     def _submit(self, attempt: Attempt, holders: Holders) -> None:
         self._trials[attempt.id] = attempt.trial
@@ -161,6 +183,7 @@ class Planner:
     def _write(self, *, complete: bool) -> Verdict:
         verdict = build(self._case(), name=self.spec.name, complete=complete, wall_s=self._wall_before_s + time.monotonic() - self._started)
         records.write(self.folder / "verdict.json", verdict)
+        self._verdict = verdict
         return verdict
 
     def _case(self) -> Case:
@@ -172,6 +195,7 @@ class Planner:
             environments=self.environments,
             result=result,
             signature=result.main_signature,
+            no_probe=self._no_probe,
         )
 
     # -------------------------------------------------------------- resuming

@@ -71,7 +71,7 @@ CAUSES = (
             remedy("package", "another version of the driver or of the backend"),
         ),
         references=("PyTorch documentation, CUDA_LAUNCH_BLOCKING",),
-        cures_it={"launch_blocking": 0.2, "no_device_cache": 0.3},
+        cures_it={"cuda_launch_blocking": 0.2, "no_cuda_caching": 0.3},
     ),
 )
 

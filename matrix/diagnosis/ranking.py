@@ -113,7 +113,7 @@ def _facts(findings: Iterable[Finding]) -> list[Fact]:
 
 def _not_collected(case: Case) -> list[NotCollected]:
     unique = {(missing.what, missing.why): missing for run in [*case.deaths, *case.probed] for missing in run.not_collected}
-    return list(unique.values())
+    return [*unique.values(), *(NotCollected(what=f"probe {name}", why=why) for name, why in case.no_probe.items())]
 
 
 def _by_cause(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
