@@ -328,6 +328,7 @@ def end_everything(running: dict[int, int], folder: str, homes: list[str]) -> No
         killed |= alive
         reap(running)
         time.sleep(0.01)
+    reap(running)  # or a dead child would still look like a process
     for group in groups:
         remove_group(group)
     remove_registrations(killed | recorded_pids(folder))
