@@ -18,6 +18,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 
 data: env
 	@test -f data/pairs.npz || $(PY) -m trainer synth --out data --train 640 --val 64 --bank 2000
+	@test -f data/long/pairs.npz || $(PY) -m trainer synth --out data/long --train 2000 --val 8 --bank 100 --seq-len 20
 
 # Three stories of a really dying (and a healthy) trainer, and their reports.
 run: env data

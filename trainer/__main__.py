@@ -11,7 +11,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from trainer import InputError, TrainingError
 from trainer.config import Config, EstimateConfig, ProbeConfig, SubsetConfig, SynthConfig, TrainConfig, check, flag
 
-
 COMMANDS: dict[str, tuple[Any, str]] = {
     "train": (TrainConfig, "train a query tower"),
     "estimate": (EstimateConfig, "tell how much memory a run needs"),

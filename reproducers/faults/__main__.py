@@ -36,7 +36,7 @@ def list_faults() -> None:
 def _describe(fault: Fault) -> str:
     reason = fault.why_not()
     here = "can be planted here" if reason is None else f"could not be planted: {reason}"
-    facts = {"dies": fault.dies, "when": fault.when, "platforms": fault.platforms, "needs": fault.needs, "here": here}
+    facts = {"dies": fault.dies, "when": fault.when or "by itself", "platforms": fault.platforms, "needs": fault.needs, "here": here}
     details = fault.details.replace("\n", "\n  ")
     return "\n".join([fault.name, f"  {fault.summary}", f"  {details}", *(f"  {name + ':':<10} {text}" for name, text in facts.items())])
 
@@ -56,11 +56,12 @@ def _parameters(fault: Fault) -> list[click.Parameter]:
         return click.Option([name], metavar=metavar, default=default, show_default=True, help=text)
 
     parameters: list[click.Parameter] = [
-        option("--when", "|".join(MOMENTS), fault.when, "The moment of the fault."),
         option("--rename", "PREFIX", "planted", "Prefix of every name that the plant adds."),
         click.Option(["--cache"], type=click.Path(path_type=Path), metavar="DIR", help="Folder for copies, instead of the user's cache."),
         click.Argument(["command"], nargs=-1, required=True, type=click.UNPROCESSED),
     ]
+    if fault.when:
+        parameters.insert(0, option("--when", "|".join(MOMENTS), fault.when, "The moment of the fault."))
     if fault.name == "omp-conflict":
         parameters.insert(1, option("--first", "MODULE", "torch", "The module whose import uses the first runtime."))
     return parameters

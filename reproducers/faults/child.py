@@ -31,6 +31,9 @@ def start() -> None:
     settings: dict[str, str] = json.loads((_HERE / f"{_NAME}.json").read_text(encoding="utf-8"))
     imports = _AfterImport()
     sys.meta_path.insert(0, imports)
+    if settings["fault"] == "device-overrun":
+        imports.add("torch", _add_device)
+        return
     if settings["fault"] == "omp-conflict":
         first, second = _HERE / f"lib{_NAME}_first.so", _HERE / f"lib{_NAME}_second.so"
         if os.environ.get(settings["variable"]) == "one":
@@ -69,6 +72,37 @@ def _use_runtime(path: Path) -> None:
 
 def _write_through_bad_pointer() -> None:
     ctypes.memset(1, 0, 1)
+
+
+def _add_device(torch: Any) -> None:
+    """Register a device of the plant's name with torch.  It computes on the CPU; its library hears of what is done to it."""
+    library = ctypes.CDLL(str(_HERE / f"lib{_NAME}_device.so"))
+    opened = functools.lru_cache(library.device_open)  # when it is first computed on
+
+    def with_cpu(value: Any) -> Any:
+        if not isinstance(value, torch.device) or value.type != _NAME:
+            return value
+        opened()
+        return torch.device("cpu")
+
+    class OnTheCpu(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return function(*map(with_cpu, args), **{name: with_cpu(value) for name, value in (kwargs or {}).items()})
+
+    def told(tell: Callable[[], Any]) -> Action:
+        return lambda: tell() if opened.cache_info().currsize else None
+
+    module = ModuleType(f"torch.{_NAME}")
+    vars(module).update(is_available=lambda: True, device_count=lambda: 1, synchronize=lambda: None)
+    vars(module).update(
+        get_rng_state=torch.get_rng_state, set_rng_state=torch.set_rng_state, get_amp_supported_dtype=lambda: [torch.bfloat16]
+    )
+    vars(module).update(empty_cache=told(library.device_clear_cache))
+    torch.utils.rename_privateuse1_backend(_NAME)
+    torch._register_device_module(_NAME, module)
+    OnTheCpu().__enter__()
+    _before(torch.autograd, "backward", told(library.device_backward))
+    _before(importlib.import_module("torch.optim.adamw"), "adamw", told(library.device_update))
 
 
 def _once(act: Action) -> Action:

@@ -12,11 +12,12 @@ class Fault:
     name: str
     about: str | None  # docstring of its module: a summary line, then what is real about it
     dies: str  # how the process ends, in words
-    when: str  # the moment that is taken when none is named
+    when: str  # the moment that is taken when none is named; "": it comes by itself, and none can be named
     platforms: str
     needs: str
     why_not: Callable[[], str | None]  # why it cannot be planted on this machine; None: it can
     files: Callable[[str], dict[str, Path]]  # prefix -> name in the plant's folder -> the file that is copied there
+    build: Callable[[Path, str], None] = lambda folder, prefix: None  # makes further files out of them, in that folder
 
     @property
     def summary(self) -> str:

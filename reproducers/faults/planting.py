@@ -10,13 +10,13 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from reproducers.faults import bad_pointer, child, omp_conflict
+from reproducers.faults import bad_pointer, child, device_overrun, omp_conflict
 from reproducers.faults.fault import CannotPlant, Fault
 
-FAULTS: dict[str, Fault] = {fault.name: fault for fault in (omp_conflict.FAULT, bad_pointer.FAULT)}
+FAULTS: dict[str, Fault] = {fault.name: fault for fault in (omp_conflict.FAULT, bad_pointer.FAULT, device_overrun.FAULT)}
 MOMENTS = {
     "mining": "the first FAISS search (an index's search, or faiss.knn)",
     "backward": "the first backward pass (torch.autograd.backward)",
@@ -43,7 +43,7 @@ def plant(
     """The environment variables that plant a fault into any Python program started with them on top of `os.environ`.
 
     fault   a name in FAULTS
-    when    a key of MOMENTS, N being a number from 1 (`step:20`); None: the fault's own
+    when    a key of MOMENTS, N being a number from 1 (`step:20`); None: the fault's own, and the only one that device-overrun has
     first   the module whose import uses the first OpenMP runtime (omp-conflict only)
     rename  prefix of every file, module, folder and variable that the plant adds
     cache   folder for the copies; None: the user's cache folder
@@ -55,7 +55,9 @@ def plant(
         raise ValueError(f"no fault is named {fault!r}; there are: {', '.join(FAULTS)}")
     chosen = FAULTS[fault]
     moment = when or chosen.when
-    if moment not in MOMENTS.keys() - {"step:N"} and not re.fullmatch(r"step:[1-9]\d*", moment):
+    if when and not chosen.when:
+        raise ValueError(f"--when {when!r}: {fault} comes at a moment of its own")
+    if moment and moment not in MOMENTS.keys() - {"step:N"} and not re.fullmatch(r"step:[1-9]\d*", moment):
         raise ValueError(f"--when {moment!r} is no moment; allowed: {', '.join(MOMENTS)}, N being a number from 1")
     _check_prefix(rename)
     if reason := chosen.why_not():
@@ -102,13 +104,13 @@ def _folder(fault: Fault, settings: dict[str, str], prefix: str, cache: Path) ->
     folder = cache.resolve() / f"{prefix}-{content.hexdigest()[:12]}"
     if not folder.is_dir():
         try:
-            _make(folder, files, texts)
+            _make(folder, files, texts, lambda part: fault.build(part, prefix))
         except OSError as error:
             raise CannotPlant(f"the cache folder {cache} cannot be written ({error}); name another one with --cache DIR") from error
     return folder
 
 
-def _make(folder: Path, files: dict[str, Path], texts: dict[str, str]) -> None:
+def _make(folder: Path, files: dict[str, Path], texts: dict[str, str], build: Callable[[Path], None]) -> None:
     """Fill a folder of this process's own (mode 0700), then move it into place: nobody meets half a plant."""
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
@@ -117,6 +119,7 @@ def _make(folder: Path, files: dict[str, Path], texts: dict[str, str]) -> None:
             shutil.copyfile(source, part / name)
         for name, text in texts.items():
             (part / name).write_text(text, encoding="utf-8")
+        build(part)
         part.rename(folder)
     except OSError:
         if not folder.is_dir():  # else: another run was quicker, and its folder is as good
