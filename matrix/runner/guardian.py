@@ -74,12 +74,11 @@ def serve(control: socket.socket, running: dict[int, int], folder: str) -> bool:
     request, descriptors = message
     stdout, stderr, status = descriptors
     try:
-        pid = spawn(request, stdout, stderr) if spawns(request) else fork(request, stdout, stderr, folder)
+        pid = (spawn if spawns(request) else fork)(request, stdout, stderr, folder)
     except Exception as problem:  # whatever is wrong with this request, the other children need their guardian
         answer(status, {"error": str(problem) if isinstance(problem, NotStarted) else f"{type(problem).__name__}: {problem}"})
         os.close(status)
     else:
-        record_pid(folder, pid)
         answer(status, {"pid": pid, "limits": limits_of(pid, request)})
         running[pid] = status
     os.close(stdout)
@@ -120,7 +119,7 @@ def spawns(request: Request) -> bool:
     return sys.platform == "linux" and kept and not more
 
 
-def spawn(request: Request, stdout: int, stderr: int) -> int:
+def spawn(request: Request, stdout: int, stderr: int, folder: str) -> int:
     """Start the program without a copy of this process, in a third of the time of a fork.  Raises OSError.
 
     The working folder and the limit of cores are inherited, so they are this process's own for that moment."""
@@ -129,7 +128,9 @@ def spawn(request: Request, stdout: int, stderr: int) -> int:
     try:
         for soft, hard in request.get("rlimits", {}).values():
             limit(resource.RLIMIT_CORE, soft, hard)
-        return spawn_first(candidates(request["argv"][0], request["env"]), request, stdout, stderr)
+        pid = spawn_first(candidates(request["argv"][0], request["env"]), request, stdout, stderr)
+        record_pid(folder, pid)
+        return pid
     finally:
         resource.setrlimit(resource.RLIMIT_CORE, core)
         os.chdir("/")
@@ -170,6 +171,7 @@ def fork(request: Request, stdout: int, stderr: int, folder: str) -> int:
         except BaseException as problem:
             os.write(error_write, f"{type(problem).__name__}: {problem}".encode()[:4000])
         os._exit(127)
+    record_pid(folder, pid)
     os.close(error_write)
     with os.fdopen(error_read, "rb") as errors:
         # Waited for: until the exec it looks like this process, and may not be in its cgroup yet.
@@ -303,7 +305,8 @@ def reap(running: dict[int, int]) -> None:
         if pid in running:
             descriptor = running.pop(pid)
             scale = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in KiB on Linux, bytes on macOS
-            answer(descriptor, {"status": status, "maxrss_bytes": usage.ru_maxrss * scale, "cpu_s": usage.ru_utime + usage.ru_stime})
+            used = {"maxrss_bytes": usage.ru_maxrss * scale, "cpu_s": usage.ru_utime + usage.ru_stime, "preempted": usage.ru_nivcsw}
+            answer(descriptor, {"status": status, **used})
             os.close(descriptor)
 
 
