@@ -1,15 +1,24 @@
 """What the hook inside the child wrote: environment changes, forks, exits, and who is who."""
+
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from matrix.evidence.log import short_path
 from matrix.records import EnvChange, ExitCall, ForkEvent
 
+# As in the hook, which can import nothing from here: variables that runtimes read, but for what may be a secret.
+VALUES = (
+    "OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "VECLIB_", "NUMEXPR_", "MALLOC_", "LD_", "DYLD_", "PYTHON",
+    "CUDA_", "NCCL_", "TORCH_", "PYTORCH_", "ATEN_", "GLIBC_", "TBB_", "NPY_",
+)  # fmt: skip
+SECRETS = ("TOKEN", "SECRET", "KEY", "PASS", "AUTH", "CRED")
+MINES = re.compile(r"(?:^|[\W_])min(?:e|er|ers|ing)(?:$|[\W_\d])", re.I)  # in the name of what a process was started to do
 END = "interpreter end"  # the call of an ExitCall that only says that the interpreter came to its normal end
 
 
@@ -19,7 +28,7 @@ class HookProcess:
 
     pid: int
     ppid: int
-    role: str  # main | worker | other
+    role: str  # main | worker | miner | other
     dump_signal: int | None  # dumps its stacks to stacks.<pid>.txt; None: it takes no such signal
     started_s: float  # since the start of the attempt
 
@@ -31,6 +40,7 @@ class HookFacts:
     # A process without an entry here ended by a signal, or in native code that called exit().
     exit_calls: list[ExitCall] = dataclasses.field(default_factory=list)
     processes: dict[int, HookProcess] = dataclasses.field(default_factory=dict)
+    native_imports: dict[int, list[str]] = dataclasses.field(default_factory=dict)  # by pid, of those that came to their normal end
 
 
 def read_hook(path: Path, started_unix_s: float) -> HookFacts:
@@ -47,9 +57,25 @@ def read_hook(path: Path, started_unix_s: float) -> HookFacts:
         elif record["kind"] == "exit":
             where = _short(record["where"])
             facts.exit_calls.append(ExitCall(pid=record["pid"], call=record["call"], status=record["status"], where=where, time_s=time_s))
+        elif record["kind"] == "modules":
+            facts.native_imports[record["pid"]] = record["native"]
         elif record["kind"] == "end":
             facts.exit_calls.append(ExitCall(pid=record["pid"], call=END, status="", where="", time_s=time_s))
     return facts
+
+
+def kept(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that runtimes read."""
+    return {name: value for name, value in sorted(environment.items()) if _is_kept(name.upper())}
+
+
+def _is_kept(name: str) -> bool:
+    return not any(word in name for word in SECRETS) and (name.startswith(VALUES) or name.endswith("_THREADS"))
+
+
+def packages(modules: list[str]) -> list[str]:
+    """Their top-level packages, each once, in that order."""
+    return list(dict.fromkeys(name.partition(".")[0] for name in modules))
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
@@ -68,6 +94,8 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
 
 def _process(record: dict[str, Any], time_s: float) -> HookProcess:
     role = "main" if record["main"] else "worker" if record["start"] == "fork" or record["helper"] == "spawn" else "other"
+    if role == "worker" and MINES.search(record.get("task") or ""):
+        role = "miner"
     return HookProcess(pid=record["pid"], ppid=record["ppid"], role=role, dump_signal=record["dump_signal"], started_s=time_s)
 
 
@@ -76,8 +104,10 @@ def _env_change(record: dict[str, Any], time_s: float) -> EnvChange:
 
 
 def _fork(record: dict[str, Any], time_s: float) -> ForkEvent:
-    method, module = record["start_method"], record["module"]
-    return ForkEvent(pid=record["pid"], threads_alive=record["threads"], start_method=method, time_s=time_s, module=module)
+    method, module, names = record["start_method"], record["module"], record.get("names") or []
+    return ForkEvent(
+        pid=record["pid"], threads_alive=record["threads"], start_method=method, time_s=time_s, module=module, thread_names=names
+    )
 
 
 def _short(where: str) -> str:

@@ -1,7 +1,8 @@
 """How every process of the machine ended, from the kernel's process connector: nobody but a parent can wait for its child.
 
 A netlink socket that takes a few microseconds for each event.  From Linux 6.6 on the kernel sends only ends with another
-status than 0, and any user may listen; before, all events come and only root may.  Not in a network or pid namespace of its own.
+status than 0, and any user may listen; before, all events come and only root may.  Not in a network or pid namespace of its own:
+there the processes that were seen alive are asked for, where the kernel answers that (`pidfds.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import socket
 import struct
 import sys
 
+from matrix.evidence.pidfds import PidFds
 from matrix.records import NotCollected
 
 NETLINK_CONNECTOR, CN_IDX_PROC, CN_VAL_PROC = 11, 1, 1
@@ -38,6 +40,7 @@ class ExitWatch:
         self.events: dict[int, ExitEvent] = {}  # by pid, the newest
         self.why_not = ""
         self._socket: socket.socket | None = None
+        self._asked: PidFds | None = None
         if not wanted:
             self.why_not = "not asked for"
             return
@@ -45,6 +48,7 @@ class ExitWatch:
             self._socket = _listening()
         except OSError as problem:
             self.why_not = f"the kernel's process events cannot be had here: {problem.strerror or problem}"
+            self._asked = PidFds()
 
     def fileno(self) -> int:
         """-1 where there are no events."""
@@ -52,6 +56,8 @@ class ExitWatch:
 
     def read(self) -> None:
         """Take what is there; does not wait."""
+        for one in self._asked.ended() if self._asked else ():
+            self.events[one.pid] = ExitEvent(pid=one.pid, ppid=one.ppid, status=one.status, monotonic_s=one.monotonic_s)
         while self._socket:
             try:
                 message = self._socket.recv(4096)
@@ -63,6 +69,12 @@ class ExitWatch:
             if (event := _event(message)) is not None:
                 self.events[event.pid] = event
 
+    def follow(self, pids: set[int]) -> None:
+        """Processes of the tree as they are seen: where the kernel sends no events, how each ended is asked for afterwards."""
+        if self._asked is not None:
+            self.read()
+            self._asked.follow(pids)
+
     def of_tree(self, known: set[int]) -> dict[int, ExitEvent]:
         """Events of these processes and of their children, also of those that nobody saw alive."""
         found = {pid: event for pid, event in self.events.items() if pid in known}
@@ -73,7 +85,9 @@ class ExitWatch:
     def missing(self, main: int | None, main_status: int) -> list[NotCollected]:
         """Why events may be missing; that the main process's own bad end is among them shows that they come at all."""
         why = self.why_not
-        if not why and main_status and main not in self.events:
+        if self._asked:
+            why += f"; {self._asked.why_not or 'those that lived for half a second were asked for, the others are not known'}"
+        elif not why and main_status and main not in self.events:
             why = "the kernel sent no process events"
         return [NotCollected(what="how other processes than the main one ended", why=why)] if why else []
 
@@ -81,6 +95,8 @@ class ExitWatch:
         if self._socket:
             self._socket.close()
             self._socket = None
+        if self._asked:
+            self._asked.close()
 
 
 def _listening() -> socket.socket:

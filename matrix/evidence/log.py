@@ -1,4 +1,5 @@
 """What a program's own text says about its end: tracebacks, faulthandler's stacks, the last lines."""
+
 from __future__ import annotations
 
 import re
@@ -6,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from matrix.evidence.progress import ANSI, CONTROL
-from matrix.records import PythonError
+from matrix.records import CrashDump, PythonError
 
 READ_BYTES = 4 << 20
 LINE_CHARS = 400
@@ -20,6 +21,8 @@ SYNTAX = re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b")
 # Printed by the interpreter or by logging about an exception that ended nothing.
 IGNORED = re.compile(r"^(?:Exception ignored |--- Logging error ---)")
 FATAL = re.compile(r"^Fatal Python error: ", re.MULTILINE)
+CUT_OFF = "\n  ...\n"  # there were more frames than the 100 that it prints
+EXTENSIONS = re.compile(r"^Extension modules: (.+?) \(total: \d+\)$", re.MULTILINE)
 THREAD = re.compile(r"^(?P<current>Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
 
 
@@ -132,6 +135,29 @@ def crash_stack(text: str) -> list[str]:
     if current or not threads:
         return current
     return [NATIVE, *threads[-1][1]]
+
+
+def crash_dump(pid: int, text: str) -> CrashDump | None:
+    """The first fatal error in what faulthandler wrote in that process; None when there is none."""
+    fatal = FATAL.search(text)
+    if fatal is None:
+        return None
+    error = text[fatal.end() :].partition("\n")[0].strip()
+    dump = text[fatal.start() :]
+    threads = sum(1 for line in dump.split("\n") if THREAD.match(line))
+    return CrashDump(pid=pid, error=error, frames=crash_stack(text), cut_off=CUT_OFF in _of_current(dump), threads=threads)
+
+
+def extension_modules(text: str) -> list[str]:
+    """Modules in native code, in the order of their import, as faulthandler lists them below a fatal error."""
+    found = EXTENSIONS.search(text)
+    return found[1].split(", ") if found else []
+
+
+def _of_current(dump: str) -> str:
+    """The part of a dump about the thread that crashed; "" when no thread is marked."""
+    _, marked, rest = dump.partition("\nCurrent thread ")
+    return re.split(r"\nThread 0x|\n\n", rest)[0] + "\n" if marked else ""
 
 
 def dumped_stacks(text: str) -> list[list[str]]:

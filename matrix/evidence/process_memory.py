@@ -23,6 +23,9 @@ STATUS = {
 }
 
 
+RANKS = (b"RANK", b"SLURM_PROCID", b"OMPI_COMM_WORLD_RANK", b"PMIX_RANK", b"PMI_RANK", b"LOCAL_RANK")  # the first that is set counts
+
+
 def details(pid: int) -> dict[str, int]:
     """hwm, anon, file, shmem, swap in bytes; threads, descriptors, minor_faults, major_faults as counts; {} when it is gone.
 
@@ -84,11 +87,10 @@ def statm(pid: int) -> bytes | None:
 
 
 def rank(pid: int) -> int | None:
-    """RANK in the environment at exec; None: not set, or set later by the program."""
+    """RANK, or what a launcher sets in its place, in the environment at exec; None: not set, or set later by the program."""
     with contextlib.suppress(OSError, ValueError):
-        for word in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            if word.startswith(b"RANK="):
-                return int(word[5:])
+        words = dict(word.partition(b"=")[::2] for word in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+        return next((int(words[name]) for name in RANKS if name in words), None)
     return None
 
 

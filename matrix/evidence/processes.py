@@ -1,10 +1,12 @@
 """Autopsy of living processes: what each one waits for, whether it uses CPU, and where its Python code is."""
+
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,8 +16,10 @@ from typing import Any
 
 import psutil
 
-from matrix.evidence.environment import read_hook
+from matrix.evidence.environment import MINES, read_hook
+from matrix.evidence.load import runnable
 from matrix.evidence.log import dumped_stacks, short_path
+from matrix.evidence.process_memory import rank
 from matrix.records import ProcessSeen
 
 PY_SPY_S = 10.0  # for one process; 0.2 s is usual, also with torch and native frames
@@ -23,6 +27,8 @@ DUMP_S = 2.0
 STACKS_S = 40.0  # for all processes together
 MAX_STACKS = 16
 MAX_FRAMES = 120
+RUNNABLE_LOOKS = 5  # within the window
+NEIGHBOURS = re.compile(r"\b(?:faiss|hnswlib|annoy|scann|nmslib|usearch|pynndescent)\b", re.I)
 PSUTIL_STATES = {"running": "R", "sleeping": "S", "disk-sleep": "D", "stopped": "T", "tracing-stop": "t", "zombie": "Z", "idle": "I"}
 
 
@@ -48,12 +54,18 @@ def autopsy(pids: set[int], window_s: float) -> list[ProcessSeen]:
     processes that announced it and still handle it.  Nothing is killed.
     """
     before = {pid: look for pid in pids if (look := _look(pid))}
-    time.sleep(window_s)
+    counts = {pid: list[int]() for pid in before}
+    for _ in range(RUNNABLE_LOOKS):
+        time.sleep(window_s / RUNNABLE_LOOKS)
+        for pid in before:
+            counts[pid].append(runnable(pid))
     after = {pid: look for pid in before if (look := _look(pid))}
-    roles = {pid: _role(pid, after) for pid in after}
+    ranks = {pid: rank(pid) for pid in after}
+    roles = {pid: _role(pid, after, ranks) for pid in after}
     order = sorted(after, key=lambda pid: (roles[pid] != "main", roles[pid] != "worker", pid))
     deadline = time.monotonic() + STACKS_S
     stacks = {pid: _stack(pid) for pid in order[:MAX_STACKS] if time.monotonic() < deadline}
+    roles |= {pid: "miner" for pid, (stack, _) in stacks.items() if roles[pid] == "worker" and mines(stack)}
     return [
         ProcessSeen(
             pid=pid,
@@ -68,6 +80,8 @@ def autopsy(pids: set[int], window_s: float) -> list[ProcessSeen]:
             window_s=window_s,
             stack=stacks.get(pid, ([], None))[0],
             gil_holder=stacks.get(pid, ([], None))[1],
+            rank=ranks[pid],
+            runnable_threads=round(sum(counts[pid]) / len(counts[pid])) if sys.platform == "linux" else None,
         )
         for pid in order
     ]
@@ -114,17 +128,26 @@ def _look_psutil(pid: int) -> Look | None:
 
 
 def roles(pids: set[int]) -> dict[int, str]:
-    """main, worker or other for each of `pids` that lives; all processes of the attempt must be among them."""
+    """main, rank, worker or other for each of `pids` that lives; all processes of the attempt must be among them."""
     looks = {pid: look for pid in pids if (look := _look(pid))}
-    return {pid: _role(pid, looks) for pid in looks}
+    ranks = {pid: rank(pid) for pid in looks}
+    return {pid: _role(pid, looks, ranks) for pid in looks}
 
 
-def _role(pid: int, looks: dict[int, Look]) -> str:
-    """main: its parent is none of ours (the oldest such one); worker: multiprocessing's, or a copy of its parent."""
+def mines(stack: list[str]) -> bool:
+    """Whether the frames of a worker are in a search for neighbours, or in code that calls itself mining."""
+    return any(NEIGHBOURS.search(frame) or MINES.search(frame) for frame in stack)
+
+
+def _role(pid: int, looks: dict[int, Look], ranks: dict[int, int | None]) -> str:
+    """main: its parent is none of ours (the oldest such one); rank: its parent gave it one; worker: multiprocessing's, or a copy
+    of its parent."""
     roots = [each for each, look in looks.items() if look.ppid not in looks]
     look = looks[pid]
     if pid in roots:
         return "main" if pid == min(roots) else "other"
+    if ranks[pid] is not None and ranks[pid] != ranks[look.ppid]:
+        return "rank"
     spawned = any("multiprocessing.spawn import spawn_main" in word for word in look.command)
     return "worker" if spawned or look.command == looks[look.ppid].command else "other"
 

@@ -5,6 +5,7 @@ number under a larger epoch on the same line, or a number back at the first one 
 (ranks that print out of turn fall by less).  Without a pattern the best source wins: "step N", then "batch N" and
 "iter N", then a bar, then "epoch N" alone; when a better one shows up, the timeline begins anew with it.
 """
+
 from __future__ import annotations
 
 import dataclasses
@@ -26,6 +27,7 @@ OTHERS = "".join(rf"(?<!\b{word} )" for word in ("max", "total", "per", "every",
 AFTER = r"""["']?\s*[:=#]?\s*\[?\s*"""
 NUMBER = r"(?P<step>\d+)(?!\d|\.\d|e[-+]\d|%)(?:\s*(?:/|of)\s*(?P<total>\d+))?"
 EPOCH = re.compile(r"\bepoch\b" + AFTER + r"(\d+)", re.I)
+RANK = re.compile(r"(?:^|[\[(])\s*(?:local_|global_)?rank[\s:=_#]*(\d+)|^\[[a-z_]+(\d+)\]:", re.I)  # "[rank1]:", "rank 1: ", "[default1]:"
 FORMS = (  # best first
     re.compile(r"(?<![\w/-])" + OTHERS + r"(?:(?:global|train|training)[_ /])?step" + AFTER + NUMBER, re.I),
     re.compile(r"(?<![\w/-])" + OTHERS + r"(?:batch|iter|iteration)" + AFTER + NUMBER, re.I),
@@ -108,6 +110,7 @@ class ProgressParser:
         self._first_s: float | None = None
         self._last_s: float | None = None
         self._gap_s: float | None = None
+        self._unread_s = 0.0  # since the last step
 
     @property
     def ranks(self) -> dict[int, int]:
@@ -135,6 +138,10 @@ class ProgressParser:
         shown = next((line for line in [incomplete, *reversed(lines)] if line.strip()), "")
         self.last_line = shown.strip()[-300:] or self.last_line
 
+    def paused(self, seconds: float) -> None:
+        """Nobody read its output for so long: the gap that this makes is not the program's."""
+        self._unread_s += seconds
+
     def record(self) -> Progress:
         """The facts so far."""
         pattern, finished = self._finished_pattern, self.finished
@@ -148,6 +155,7 @@ class ProgressParser:
             longest_gap_s=self._gap_s,
             finished_line=finished if pattern else None,
             last_line=self.last_line,
+            rank_steps=self.ranks if len(self.ranks) > 1 else {},
         )
 
     def _line(self, line: str, now_s: float, *, complete: bool) -> None:
@@ -176,7 +184,8 @@ class ProgressParser:
 
     def _advanced(self, counter: Counter, now_s: float) -> None:
         if self._last_s is not None:
-            self._gap_s = max(self._gap_s or 0.0, now_s - self._last_s)
+            self._gap_s = max(self._gap_s or 0.0, now_s - self._last_s - self._unread_s)
+        self._unread_s = 0.0
         self._first_s = now_s if self._first_s is None else self._first_s
         self._last_s = now_s
         if self.last_step is not None and counter.count <= self.last_step:
@@ -235,13 +244,14 @@ def _by_form(line: str, complete: bool) -> Sighting | None:
     lowered = line.lower()
     if not any(word in lowered for word in WORDS):
         return None
-    epoch = EPOCH.search(line)
+    epoch, ranked = EPOCH.search(line), RANK.search(line)
     number = int(epoch[1]) if epoch else None
+    rank = int(ranked[1] or ranked[2]) if ranked else 0
     for source, form in enumerate(FORMS):
         match = form.search(line)
         if match and (complete or match.end() < len(line)):
-            return Sighting(step=int(match["step"]), total=_number(match["total"]), epoch=number, source=source)
-    return Sighting(step=number, source=EPOCH_SOURCE) if epoch and complete else None
+            return Sighting(step=int(match["step"]), total=_number(match["total"]), epoch=number, source=source, rank=rank)
+    return Sighting(step=number, source=EPOCH_SOURCE, rank=rank) if epoch and complete else None
 
 
 def _bar(name: str, match: re.Match[str]) -> Sighting:

@@ -22,6 +22,7 @@ MOST = 12
 NO_FILES = ("/dev/", "/proc/", "/sys/", "/memfd:", "/SYSV")
 SHARED = re.compile(r"^\S+ .w.s \S+ \S+ \S+ +(/.*)$", re.M)
 Use = Literal["shm", "temp", "cwd", "written"]
+ALWAYS: tuple[Use, ...] = ("shm", "temp", "cwd")
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -38,10 +39,10 @@ class _Room:
 
 
 class Space:
-    """`folders`: what is always watched, by its use."""
+    """`folders`: what is always watched, by its use (shm, temp, cwd)."""
 
-    def __init__(self, folders: Mapping[Use, str]) -> None:
-        self._wanted = dict(folders)
+    def __init__(self, folders: Mapping[str, str]) -> None:
+        self._wanted: dict[Use, str] = {use: folders[use] for use in ALWAYS if use in folders}
         self._rooms: dict[tuple[int, Use], _Room] = {}
         self._pid = 0
 

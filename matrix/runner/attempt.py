@@ -31,6 +31,7 @@ from matrix.runner.patience import Limits, Patience
 from matrix.runner.probes.output_files import Space, open_files
 from matrix.runner.probes.watch import Watch
 from matrix.runner.sampler import Sampler
+from matrix.runner.surroundings import Surroundings
 from matrix.runner.tree import MARK, Tree
 
 LOOK_S = 0.5
@@ -38,6 +39,8 @@ JUDGE_S = 0.05  # where no sample sets the pace
 WORTH_SYNCING_S = 1.0  # a shorter attempt is repeated sooner than it is made safe against a power cut; resuming finds what is not whole
 READ_BYTES = 1 << 20
 AUTOPSY_WINDOW_S = 1.0
+PAUSE_S = 2.0  # a wait that took so much longer than asked for: the tool was stopped (Ctrl-Z), or had no processor
+TRACER_S = 0.1  # a tracer learns of the end when we do, and has a line to write
 HOOK = Path(__file__).with_name("hook")
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds our packages
 
@@ -118,6 +121,7 @@ class Supervisor:
         self.cwds: dict[int, Path] = {}
         self._maps_size: dict[int, int] = {}
         self._finished_seen = False
+        self.paused_s = 0.0
 
     # -------------------------------------------------------------- the loop
     def run(self, guardian: Guardian, stop: threading.Event, live: Live) -> Raw:
@@ -134,9 +138,14 @@ class Supervisor:
         folders = {"shm": "/dev/shm", "cwd": self.job.attempt.cwd, "temp": str(self.temp)}
         folders = {name: path for name, path in folders.items() if path not in self.probes.prepared.total.tmpfs}  # the child has its own
         sampler = Sampler(self.job.folder / "memory.csv", group=self.group, folders=folders)
+        self.surroundings = Surroundings(folders)
         try:
             self._follow(child, readers, sinks, sampler, stop, live)
             wall_s = self._now()
+            if self.probes.prepared.total.traced:
+                time.sleep(TRACER_S)
+            self.surroundings.space.end(wall_s)
+            self.exits.read()  # before the rest is ended: what ended until here was not our doing
             leftovers = self.tree.kill() if child.pid else 0
             self.exits.read()
             self._drain(readers, sinks)
@@ -157,7 +166,7 @@ class Supervisor:
     ) -> None:
         """Until the main process has ended."""
         self.tree = Tree(self.token, 0, self.group)
-        next_look, next_judge = 0.0, 0.0
+        next_look, next_judge, last = 0.0, 0.0, self._now()
         to_file, space = self.probes.prepared.total.to_file, Space()
         with selectors.DefaultSelector() as selector:
             selector.register(child.status_fd, selectors.EVENT_READ)
@@ -180,6 +189,8 @@ class Supervisor:
                     self._read(descriptor, readers[descriptor], sinks)
                     space.give_back(descriptor)
                 now = self._now()
+                self._forgive(now - max(due, last))
+                last = now
                 if child.pid and self.probes.due(now):
                     self.probes.look(now, self.tree.pids())
                 if now >= next_look and child.pid:
@@ -187,9 +198,17 @@ class Supervisor:
                     next_look = now + LOOK_S
                 if self.job.watch and now >= sampler.next_s:
                     sampler.sample(now, self.parser.last_step)
+                    self.surroundings.sample(now)
                 if now >= due:
                     self._judge(now, stop, sampler)
                     next_judge = now + JUDGE_S
+
+    def _forgive(self, late_s: float) -> None:
+        """A child that could not be followed meanwhile has not been silent."""
+        if late_s > PAUSE_S:
+            self.paused_s += late_s
+            self.patience.paused(late_s)
+            self.parser.paused(late_s)
 
     def _note_start(self, child: Child) -> None:
         if child.pid and not self.tree.main:
@@ -238,6 +257,9 @@ class Supervisor:
         self.patience.saw_activity(now, LOOK_S, activity.cpu_s, activity.on_disk)
         for pid in sorted(pids)[:16]:
             self._keep_maps(pid)
+        if self.job.watch:
+            self.surroundings.look(now, pids, self.tree.main, self.maps)
+            self.exits.follow(pids - {self.tree.main})
         live.step, live.total = self.parser.last_step, self.parser.total_steps
         live.rss_bytes, live.last_line = sampler.last_total, self.parser.last_line
 
@@ -314,6 +336,8 @@ class Supervisor:
             rlimits=self.job.rlimits,
             pids_limit=self.job.pids,
             probes=self.probes,
+            surroundings=self.surroundings,
+            paused_s=self.paused_s,
         )
 
     def _now(self) -> float:

@@ -58,6 +58,7 @@ class Ended:
     status: int
     maxrss_bytes: int
     cpu_s: float
+    preempted: int  # involuntary context switches
 
 
 class Child:

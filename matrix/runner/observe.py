@@ -18,6 +18,7 @@ from matrix.records import (
     Death,
     EndedBy,
     Exit,
+    ExitCall,
     Library,
     Limit,
     Memory,
@@ -27,12 +28,14 @@ from matrix.records import (
     ProbeResult,
     ProcessSeen,
     Progress,
+    SignalSent,
 )
-from matrix.runner import cgroup
+from matrix.runner import cgroup, details
 from matrix.runner.launcher import Child
-from matrix.runner.probes import checks
+from matrix.runner.probes import checks, traces
 from matrix.runner.probes.watch import Watch
 from matrix.runner.sampler import WHY_TOO_LARGE, Sampler
+from matrix.runner.surroundings import Surroundings
 
 Seen = Literal["core", "exit", "sampled"]
 TAIL_LINES = 20
@@ -64,18 +67,25 @@ class Raw:
     rlimits: dict[str, tuple[int, int]]  # those that the specification asks for
     pids_limit: int | None
     probes: Watch
+    surroundings: Surroundings
+    paused_s: float
 
 
 def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     """The facts about one attempt, from its folder and from what the supervisor saw."""
     missing: list[NotCollected] = []
-    ending = _exit(raw)
     registrations = runtimes.registrations(set(raw.pids))
     if registrations:
         runtimes.remove_registrations(set(raw.pids))
     hook = _hook(folder, raw, missing)
+    ending = details.left_by(_exit(raw), hook, raw.child.pid)
     events = raw.exits.of_tree(set(raw.pids) | set(hook.processes))
-    crashed = crash.examine(_core_plan(raw), _crashed(raw, ending, events), raw.cwds, folder)
+    memory = _memory(attempt, raw)
+    roles = _roles(raw, hook, memory)
+    settings = raw.surroundings.settings.record(roles)
+    crashing = _crashed(raw, ending, events)
+    stack_limit = details.stack_limit(settings, crashing[0] if crashing else None)
+    crashed = crash.examine(_core_plan(raw), crashing, raw.cwds, folder, stack_limit_bytes=stack_limit)
     missing += crashed.missing
     core = crashed.notes
     libraries = _libraries(folder, raw, core)
@@ -91,8 +101,12 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     missing += limits.not_held(bounds, started=raw.child.pid is not None)
     if raw.group is None:
         missing.append(NotCollected(what="memory cgroup", why=cgroup.why_not() or "none was made"))
-    memory = _memory(attempt, raw)
+    missing += raw.surroundings.missing()
+    dumps = _dumps(folder, raw)
+    said = details.said(folder, dumps, hook, raw.child.pid)
+    bus = [pid for pid in crashing if _signal_of(pid, raw, ending, events) == "SIGBUS"]
     probed = _probes(folder, raw, hook)
+    signals, exits = _traced(folder, raw)
     missing += checks.not_held(probed)
     return Observation(
         attempt=attempt.id,
@@ -109,18 +123,32 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         omp_registrations=registrations,
         env_changes=hook.env_changes,
         forks=hook.forks,
-        exit_calls=hook.exit_calls,
+        exit_calls=exits + hook.exit_calls,
+        signals_sent=signals,
         python_error=log.python_error(stderr),
-        crash_stack=_crash_stack(folder, raw),
+        crash_stack=_crash_stack(dumps, raw.child.pid),
         native_stack=crashed.stack,
         other_stacks=crashed.others,
         kernel_lines=kernel_lines,
         output_tail=log.tail(folder / "stdout.log", TAIL_LINES) + log.tail(folder / "stderr.log", TAIL_LINES),
         dropped_output_bytes=raw.dropped_bytes,
-        deaths=_deaths(raw, ending, events, _roles(raw, hook, memory), kernel_lines, stderr),
+        deaths=_deaths(raw, ending, events, roles, kernel_lines, stderr),
         limits=bounds,
         survivors_ended=raw.leftovers,
+        paused_s=round(raw.paused_s, 3),
+        metrics=said.metrics,
+        messages=said.messages,
+        filesystems=raw.surroundings.space.record(),
+        short_files=details.short_files(crashed, raw.maps, bus),
+        faults=details.faults(crashed, kernel_lines),
+        crash_dumps=said.dumps,
+        settings=settings,
+        trends=details.counts(folder / "memory.csv", memory.processes, raw.wall_s),
+        load=raw.surroundings.load.record(),
+        native_imports=said.native_imports,
+        env_at_exec=details.env_at_exec(attempt),
         probes=probed,
+        heap_errors=traces.heap_errors(folder) if "valgrind" in raw.probes.prepared.each else [],
         not_collected=missing,
     )
 
@@ -128,7 +156,10 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
 def _exit(raw: Raw) -> Exit:
     if raw.child.ended is None:
         return Exit(returncode=None, start_error=raw.child.start_error, ended_by=raw.ended_by)
-    return dataclasses.replace(exit.decode(raw.child.ended.status), ended_by=raw.ended_by, cpu_s=round(raw.child.ended.cpu_s, 6))
+    ended = raw.child.ended
+    return dataclasses.replace(
+        exit.decode(ended.status), ended_by=raw.ended_by, cpu_s=round(ended.cpu_s, 6), involuntary_switches=ended.preempted
+    )
 
 
 def _deaths(
@@ -152,12 +183,11 @@ def _deaths(
 
 
 def _roles(raw: Raw, hook: HookFacts, memory: Memory) -> dict[int, str]:
-    """What each process was for: as the hook inside it says, else as it looked from outside; a rank is told by its environment."""
-    found = dict.fromkeys(raw.pids, "other")
-    found |= {process.pid: process.role for process in memory.processes}
-    found |= {process.pid: process.role for process in raw.processes}
-    found |= {pid: process.role for pid, process in hook.processes.items()}
-    return found | {process.pid: "rank" for process in memory.processes if process.rank is not None and found[process.pid] != "main"}
+    """What each process was for: as it looked from outside, and as the hook inside it says."""
+    sampled = {process.pid: process.role for process in memory.processes}
+    hung = {process.pid: process.role for process in raw.processes}
+    inside = {pid: process.role for pid, process in hook.processes.items()}
+    return details.best_roles(dict.fromkeys(raw.pids, "other"), sampled, hung, inside)
 
 
 def _probes(folder: Path, raw: Raw, hook: HookFacts) -> list[ProbeResult]:
@@ -174,6 +204,13 @@ def _probes(folder: Path, raw: Raw, hook: HookFacts) -> list[ProbeResult]:
             group=raw.group,
         )
     )
+
+
+def _traced(folder: Path, raw: Raw) -> tuple[list[SignalSent], list[ExitCall]]:
+    if not raw.probes.prepared.total.traced:
+        return [], []
+    pids = set(raw.pids) | set(raw.probes.seen)
+    return traces.ends(folder / "strace.log", started_unix_s=raw.started_unix_s, pids=pids, name_of=raw.probes.name_of)
 
 
 def _limits(attempt: Attempt, raw: Raw) -> list[Limit]:
@@ -259,11 +296,19 @@ def _hook(folder: Path, raw: Raw, missing: list[NotCollected]) -> HookFacts:
     return read_hook(path, raw.started_unix_s)
 
 
-def _crash_stack(folder: Path, raw: Raw) -> list[str]:
-    """faulthandler's stack of the main process, or of another one that crashed; all of them are joined in stacks.txt."""
+def _signal_of(pid: int, raw: Raw, ending: Exit, events: dict[int, ExitEvent]) -> str | None:
+    return ending.signal if pid == raw.child.pid else exit.decode(events[pid].status).signal
+
+
+def _dumps(folder: Path, raw: Raw) -> dict[int, str]:
+    """What faulthandler wrote, by pid; all of it is joined in stacks.txt."""
     texts = {path: log.text(path) for path in sorted(folder.glob("stacks.*.txt"))} if raw.hook else {}
     (folder / "stacks.txt").write_text("\n".join(f"# {path.name}\n{text}" for path, text in texts.items() if text))
     for path in texts:
         path.unlink()
-    main = folder / f"stacks.{raw.child.pid}.txt"
-    return next((stack for text in [texts.get(main, ""), *texts.values()] if (stack := log.crash_stack(text))), [])
+    return {int(path.name.split(".")[1]): text for path, text in texts.items()}
+
+
+def _crash_stack(dumps: dict[int, str], main: int | None) -> list[str]:
+    """The main process's, or that of another one that crashed."""
+    return next((stack for text in [dumps.get(main or 0, ""), *dumps.values()] if (stack := log.crash_stack(text))), [])

@@ -32,23 +32,28 @@ class Patience:
         self._last_busy = 0.0
         self._heard = False
         self._stepped = False
+        self._paused = 0.0
+
+    def paused(self, seconds: float) -> None:
+        """Nobody looked for so long (the tool itself was stopped): no limit counts it."""
+        self._paused += seconds
 
     def saw_output(self, now_s: float) -> None:
-        self._last_output = now_s
+        self._last_output = now_s - self._paused
         self._heard = True
 
     def saw_progress(self, now_s: float) -> None:
         """A new step, or the line that says that it has finished."""
-        self._last_progress = now_s
+        self._last_progress = now_s - self._paused
         self._stepped = True
 
     def saw_activity(self, now_s: float, window_s: float, cpu_s: float, on_disk: bool) -> None:
         """CPU seconds that all processes used in the last `window_s`, and whether one waits for a disk."""
         if on_disk or cpu_s > BUSY_SHARE * window_s:
-            self._last_busy = now_s
+            self._last_busy = now_s - self._paused
 
     def overdue(self, now_s: float) -> Literal["wall", "startup", "idle", "stall"] | None:
-        limits = self._limits
+        limits, now_s = self._limits, now_s - self._paused
         if _over(now_s, limits.wall_s):
             return "wall"
         if not self._stepped and (self._expects_steps or not self._heard):

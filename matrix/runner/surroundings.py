@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from matrix.evidence.load import LoadWatch
 from matrix.evidence.settings import Settings
-from matrix.evidence.space import Space, Use
+from matrix.evidence.space import Space
 from matrix.records import NotCollected
 from matrix.runner.sampler import Pace
 
@@ -20,7 +20,7 @@ LINUX = sys.platform == "linux"
 class Surroundings:
     """Times are seconds since the attempt's start.  On systems without /proc nothing is seen, and `missing` says so."""
 
-    def __init__(self, folders: Mapping[Use, str]) -> None:
+    def __init__(self, folders: Mapping[str, str]) -> None:
         self.settings, self.space, self.load = Settings(), Space(folders), LoadWatch()
         self._look, self._sample = Pace(COSTS), Pace(SPACE_COSTS)
 

@@ -7,6 +7,7 @@ into the program, import anything that costs time, or change what the program do
 Left out on purpose: sys.addaudithook, which would show every dlopen.  Python cannot subscribe to one event, and a hook
 that ignores everything else cost 0.13 s (5 %) of `import torch, faiss`.
 """
+
 # os instead of pathlib: importing pathlib would cost more than everything here.
 from __future__ import annotations
 
@@ -185,7 +186,7 @@ def after_fork_in_child() -> None:
     global records_left, main_pid
     records_left, main_pid = MAX_RECORDS, None
     own_stacks_in_child()
-    hello("fork", None)
+    hello("fork", None, task_of_multiprocessing(sys._getframe(1)))
 
 
 # ------------------------------------------------------------------ stacks
@@ -310,10 +311,23 @@ def copy_maps() -> None:
         sink.write(text)
 
 
+def native_modules() -> list[str]:
+    """Modules from shared objects in the order of their import, but for those of the interpreter itself."""
+    own = os.path.dirname(os.__file__)
+    found = []
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file.endswith((".so", ".pyd")) and not file.startswith(own + "/lib-dynload"):
+            found.append(name)
+    return found[:200]
+
+
 @safely
 def at_exit() -> None:
     """Registered first, so it runs last.  The stacks file stays: a crash in the teardown that follows goes there."""
     record("end")
+    if main_pid is not None and (native := native_modules()):
+        record("modules", native=native)
     if PROBED:
         record_state()
     copy_maps()
@@ -348,9 +362,22 @@ def end_at_sigpipe() -> None:
 
 
 # ------------------------------------------------------------------ starting
-def hello(start: str, helper: str | None) -> None:
+def hello(start: str, helper: str | None, task: str | None = None) -> None:
     argv = getattr(sys, "argv", None) or [""]
-    record("hello", ppid=os.getppid(), argv0=argv[0], main=main_pid is not None, start=start, helper=helper, dump_signal=dump_signal)
+    first = main_pid is not None
+    record("hello", ppid=os.getppid(), argv0=argv[0], main=first, start=start, helper=helper, task=task, dump_signal=dump_signal)
+
+
+@safely
+def task_of_multiprocessing(frame: FrameType | None) -> str | None:
+    """What a forked process was started to do, `package.module.function name-of-the-process`; None: not by multiprocessing."""
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "multiprocessing.popen_fork" and frame.f_code.co_name == "_launch":
+            process = frame.f_locals["process_obj"]
+            target = process._target
+            return f"{getattr(target, '__module__', '')}.{getattr(target, '__qualname__', type(process).__name__)} {process._name}"
+        frame = frame.f_back
+    return None
 
 
 @safely

@@ -1,0 +1,92 @@
+"""Facts that are read when the child is gone: what it printed, which instruction failed, and how counts grew."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import resource
+from collections.abc import Mapping
+from pathlib import Path
+
+from matrix.evidence import environment, fault, log, messages, metrics, trends
+from matrix.evidence.crash import Crash
+from matrix.evidence.environment import END, HookFacts
+from matrix.records import Attempt, CrashDump, Exit, Fault, Message, Metric, ProcessMemory, ProcessSettings, ShortFile, Trend
+
+# From the least to the most that it says.
+ROLES = ("other", "worker", "rank", "miner", "main")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Said:
+    """From the output, and from what faulthandler wrote."""
+
+    messages: list[Message]
+    metrics: list[Metric]
+    dumps: list[CrashDump]
+    native_imports: list[str]
+
+
+def said(folder: Path, dumps: Mapping[int, str], hook: HookFacts, main: int | None) -> Said:
+    """`dumps`: texts of faulthandler by pid."""
+    stdout, stderr = log.text(folder / "stdout.log"), log.text(folder / "stderr.log")
+    order = sorted(dumps, key=lambda pid: (pid != main, pid))
+    modules = next((found for pid in order if (found := log.extension_modules(dumps[pid]))), [])
+    return Said(
+        messages=messages.messages(stdout=stdout, stderr=stderr),
+        metrics=metrics.metrics(stdout) or metrics.metrics(stderr),
+        dumps=[dump for pid in order if (dump := log.crash_dump(pid, dumps[pid]))],
+        native_imports=environment.packages(modules or hook.native_imports.get(main or 0, [])),
+    )
+
+
+def left_by(ending: Exit, hook: HookFacts, main: int | None) -> Exit:
+    """The same with who ended it, where it ended by a status and the hook was in it."""
+    if main not in hook.processes or ending.returncode is None or ending.returncode < 0 or ending.ended_by != "itself":
+        return ending
+    calls = {call.call for call in hook.exit_calls if call.pid == main}
+    return dataclasses.replace(ending, left_by="os._exit" if "os._exit" in calls else "interpreter" if END in calls else "native code")
+
+
+def faults(crashed: Crash, kernel_lines: list[str]) -> list[Fault]:
+    """The core's first; the kernel's line of the same thread adds nothing to it."""
+    own = [crashed.fault] if crashed.fault else []
+    return own + [one for one in fault.of_kernel(kernel_lines) if one.tid not in {known.tid for known in own}]
+
+
+def short_files(crashed: Crash, maps: Mapping[int, str], pids: list[int]) -> list[ShortFile]:
+    """Of the processes that died of SIGBUS, `pids`: by the core's own list of mappings where there is one."""
+    found = []
+    for pid in pids:
+        of_core = crashed.notes is not None and crashed.notes.pid == pid and bool(crashed.notes.maps)
+        text = crashed.notes.maps if crashed.notes and of_core else maps.get(pid, "")
+        found += fault.short_files(pid, text, crashed.fault.address if crashed.fault and of_core else None)
+    return sorted(found, key=lambda file: not file.at_fault)
+
+
+def stack_limit(settings: list[ProcessSettings], pid: int | None) -> int | None:
+    """How far the main thread's stack of that process might grow: as it was seen, else as it is inherited from here."""
+    for seen in settings:
+        if seen.pid == pid:
+            return next((bound.soft for bound in seen.bounds if bound.name == "stack"), None)
+    soft = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def counts(path: Path, processes: list[ProcessMemory], end_s: float) -> list[Trend]:
+    limits = {process.pid: process.descriptor_limit for process in processes if process.descriptor_limit is not None}
+    return trends.trends(path, limits=limits, end_s=end_s)
+
+
+def env_at_exec(attempt: Attempt) -> dict[str, str]:
+    return environment.kept({**os.environ, **attempt.env})
+
+
+def best_roles(*sources: Mapping[int, str]) -> dict[int, str]:
+    """Of each process the role that says most."""
+    found: dict[int, str] = {}
+    for source in sources:
+        for pid, role in source.items():
+            if pid not in found or ROLES.index(role) > ROLES.index(found[pid]):
+                found[pid] = role
+    return found
