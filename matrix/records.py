@@ -521,7 +521,7 @@ class Observation:
     settings: list[ProcessSettings] = dataclasses.field(default_factory=list)  # the main process first, at most 16
     trends: list[Trend] = dataclasses.field(default_factory=list)
     load: Load | None = None  # None: never looked
-    signals_sent: list[SignalSent] = dataclasses.field(default_factory=list)  # only SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT and SIGABRT
+    signals_sent: list[SignalSent] = dataclasses.field(default_factory=list)  # SIGKILL, TERM, INT, HUP, QUIT, ABRT; all if traced
     native_imports: list[str] = dataclasses.field(default_factory=list)  # packages with native modules in the order of import; []: unknown
     env_at_exec: dict[str, str] = dataclasses.field(default_factory=dict)  # of the main process: what runtimes read, no secrets
     probes: list[ProbeResult] = dataclasses.field(default_factory=list)  # one for each probe of the trial

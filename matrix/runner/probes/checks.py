@@ -120,7 +120,9 @@ def _affinity(wanted: set[int], everyone: list[Seen], at_end: list[tuple[int, An
     threads = max((seen.threads for seen in everyone), default=0)
     if not everyone and not at_end:
         return None, "it ended before its affinity could be read"
-    return True, f"Cpus_allowed {sorted(wanted)} in all threads (at most {threads} in one process)"
+    openblas = any("openblas" in name for seen in everyone for name in seen.libraries)
+    fewer = "; OpenBLAS has no more threads than processors, whatever its variable says" if openblas else ""
+    return True, f"Cpus_allowed {sorted(wanted)} in all threads (at most {threads} in one process){fewer}"
 
 
 def _native_threads(most: int, everyone: list[Seen], evidence: Evidence) -> Held:

@@ -59,6 +59,14 @@ class Watch:
                 if self._look(seen):
                     self.seen[pid] = seen
 
+    def name_of(self, pid: int) -> str:
+        """Of a process of the tree, or of another that still lives; "" when it is not known."""
+        if pid in self.seen:
+            return self.seen[pid].name
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{pid}/comm").read_text().strip()
+        return ""
+
     def _look(self, seen: Seen) -> bool:
         """False for what is no process of the program: the tracer, or a zombie."""
         folder = Path(f"/proc/{seen.pid}")
@@ -75,7 +83,7 @@ class Watch:
         if change.cpus:
             for task in itertools.islice((folder / "task").iterdir(), MAX_THREADS):
                 seen.cpus |= os.sched_getaffinity(int(task.name))
-        if change.maps or change.maps_not or change.uses_malloc:
+        if change.maps or change.maps_not or change.uses_malloc or change.cpus:
             seen.libraries |= {Path(line.split(maxsplit=5)[-1]).name for line in _lines(folder / "maps") if "/" in line}
         if change.memory_limit_bytes or change.cpu_share or change.pids:
             seen.in_group = self.token in (folder / "cgroup").read_text()
