@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +136,9 @@ def roles(pids: set[int]) -> dict[int, str]:
 
 
 def mines(stack: list[str]) -> bool:
-    """Whether the frames of a worker are in a search for neighbours, or in code that calls itself mining."""
-    return any(NEIGHBOURS.search(frame) or MINES.search(frame) for frame in stack)
+    """Whether a worker's main thread is in a search for neighbours, or in code that calls itself mining."""
+    main = takewhile(lambda frame: not frame.startswith("-- thread"), stack)
+    return any(NEIGHBOURS.search(frame) or MINES.search(frame) for frame in main)
 
 
 def _role(pid: int, looks: dict[int, Look], ranks: dict[int, int | None]) -> str:
