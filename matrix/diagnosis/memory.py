@@ -75,7 +75,9 @@ SHORT_S = 2.0  # a death before that leaves too few samples and looks to tell fo
 GREW_BY = 0.5  # of the final size, since the first step: retention rather than one large working set
 MOST, FEW = 0.5, 0.15  # of the tree's memory in its workers
 DIFFERS = 1.2  # ratio of two peaks that is no accident
+RARER = 1.1  # nats: memory that the allocator keeps looks like memory that the program keeps, and is the rarer of the two
 HALF = 0.5  # of the growth that is left under another allocator
+ALLOCATOR_PROBES = ("one_arena", "no_huge_pages")
 ALLOCATORS = ("MALLOC_", "PYTHONMALLOC", "LD_PRELOAD", "NUMPY_MADVISE_HUGEPAGE", "THP_MEM_ALLOC_ENABLE", "GLIBC_TUNABLES")
 
 
@@ -118,9 +120,11 @@ def _form(case: Case, death: Observation) -> Iterator[Finding]:
         fact = _growth(curve)
         per_step = curve.per_step is not None and curve.per_step.low > 0
         yield _finding(RETENTION, "form", death, 2.0 if per_step else 1.0, fact, "memory.csv")
+        yield _finding(ALLOCATOR, "form", death, (2.0 if per_step else 1.0) - RARER, fact, "memory.csv")
         yield _finding(WORKING_SET, "form", death, -2.0 if per_step else -1.0, fact, "memory.csv")
         if met := _forecast_met(death, curve):
             yield _finding(RETENTION, "forecast", death, 1.0, met, "memory.csv")
+            yield _finding(ALLOCATOR, "forecast", death, 1.0, met, "memory.csv")
         return
     fact = _level(death, curve)
     yield _finding(WORKING_SET, "form", death, 1.5, fact, "memory.csv")
@@ -149,6 +153,7 @@ def _by_ends(case: Case, death: Observation) -> Iterator[Finding]:
         first, last = _size(memory.first_tree_rss_bytes), _size(memory.last_tree_rss_bytes)
         fact = f"memory grew from {first} at the first step to {last} at step {steps}"
         yield _finding(RETENTION, "form", death, 1.5, fact, "memory.csv")
+        yield _finding(ALLOCATOR, "form", death, 1.5 - RARER, fact, "memory.csv")
         return
     if not _measured(case, death):
         return
@@ -259,15 +264,19 @@ def _allocator(case: Case, killed: list[Observation]) -> Iterator[Finding]:
         before, after = _rate(dying), _rate(other)
         if not setting or before is None or after is None or other is dying:
             continue
+        gone = after < HALF * before
+        rule = next((f"probe {name}" for name in other.trial.probes), "another allocator")  # one fact: not also as any probe's outcome
         fact = f"with {setting} memory grew by {_size(int(after))} per step instead of {_size(int(before))}"
-        yield _finding(ALLOCATOR, "another allocator", other, 4.0 if after < HALF * before else -3.0, fact, "memory.csv")
-        return
-    fact = "no run with another allocator setting used less memory"
-    yield _finding(ALLOCATOR, "another allocator", dying, -1.5, fact, "observation.json")
+        yield _finding(ALLOCATOR, rule, other, 4.0 if gone else -3.0, fact, "memory.csv")
+        yield _finding(RETENTION, rule, other, -3.0 if gone else 0.5, fact, "memory.csv")
 
 
 def _allocator_setting(case: Case, other: Observation, dying: Observation) -> str | None:
-    """NAME=value when that is all that differs; None: something else differs, or nothing."""
+    """NAME=value, or the probe, when that is all that differs; None: something else differs, or nothing."""
+    if other.trial.probes:
+        alone = set(other.trial.probes) <= set(ALLOCATOR_PROBES) and other.trial.cell == dying.trial.cell
+        held = alone and all(result.held for result in other.probes)
+        return " and ".join(result.how for result in other.probes) if held else None
     ours, theirs = case.environments.get(other.attempt, {}), case.environments.get(dying.attempt, {})
     changed = {name: ours.get(name, "") for name in set(ours) | set(theirs) if ours.get(name) != theirs.get(name)}
     axes = [axis for axis, value in other.trial.cell.items() if dying.trial.cell.get(axis) != value]
