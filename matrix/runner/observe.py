@@ -107,7 +107,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     bus = [pid for pid in crashing if _signal_of(pid, raw, ending, events) == "SIGBUS"]
     probed = _probes(folder, raw, hook)
     signals, exits = _traced(folder, raw)
-    missing += checks.not_held(probed)
+    missing += checks.not_held(probed) + checks.blind_spots(raw.probes.prepared)
     return Observation(
         attempt=attempt.id,
         key=attempt.key,

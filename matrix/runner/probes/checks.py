@@ -47,6 +47,14 @@ def not_held(found: Iterable[ProbeResult]) -> list[NotCollected]:
     return [NotCollected(what=f"probe {one.name}", why=one.how) for one in found if not one.held]
 
 
+def blind_spots(prepared: Prepared) -> list[NotCollected]:
+    """What is looked for on this machine's /dev/shm, where a child with one of its own leaves nothing."""
+    if "/dev/shm" not in prepared.total.tmpfs:
+        return []
+    why = "the probe bigger_shm gives the attempt a /dev/shm of its own"
+    return [NotCollected(what="OpenMP registrations", why=why), NotCollected(what="free space of /dev/shm", why=why)]
+
+
 def _judge(change: Change, evidence: Evidence) -> Held:
     """It holds when every part of it does; the texts of the parts that decide come alone."""
     if evidence.main is None:
@@ -75,7 +83,9 @@ def _parts(change: Change, evidence: Evidence) -> Iterator[Held]:
         yield _not_mapped(change.maps_not, everyone, "none of " + ", ".join(change.maps_not) + " was mapped")
     for name, (soft, _) in change.rlimits.items():
         yield _limit(name, evidence.prepared.total.rlimits.get(name, (soft, soft))[0], everyone, evidence)
-    if change.memory_limit_bytes or change.pids or change.cpu_share:
+    if change.memory_limit_bytes and evidence.group is None:
+        yield True, f"no cgroup ({cgroup.why_not() or 'none was made'}): the tool itself ends it at {change.memory_limit_bytes} bytes"
+    elif change.memory_limit_bytes or change.pids or change.cpu_share:
         yield _in_group(everyone, evidence.group)
         yield from _group(change, evidence.group)
     for folder, size in change.tmpfs.items():
@@ -127,12 +137,12 @@ def _affinity(wanted: set[int], everyone: list[Seen], at_end: list[tuple[int, An
 
 def _native_threads(most: int, everyone: list[Seen], evidence: Evidence) -> Held:
     """A library may be given its threads by a call that no variable shows."""
-    counts = _at_end(evidence, "native_threads")
+    counts = _at_end(evidence, "native_threads") + _at_forks(evidence)
     over = [(pid, count) for pid, count in counts if count > most]
     if over:
-        return False, f"pid {over[0][0]} had {over[0][1]} threads beyond Python's own at its end"
+        return False, f"pid {over[0][0]} had {over[0][1]} threads beyond Python's own when it forked or ended"
     threads = max((seen.threads for seen in everyone), default=0)
-    return True, f"at most {threads} threads in one process" + (", none beyond Python's own at its end" if counts else "")
+    return True, f"at most {threads} threads in one process" + (", none beyond Python's own when it forked or ended" if counts else "")
 
 
 def _mapped(parts: tuple[str, ...], everyone: list[Seen]) -> Held:
@@ -232,6 +242,12 @@ def _main(evidence: Evidence, holds: Any, text: str, but: str) -> Held:
 def _at_end(evidence: Evidence, name: str) -> list[tuple[int, Any]]:
     """What Python processes said of themselves at their end, by pid."""
     return [(record["pid"], record[name]) for record in evidence.hook if record["kind"] == "state" and record.get(name) is not None]
+
+
+def _at_forks(evidence: Evidence) -> list[tuple[int, int]]:
+    """Threads beyond Python's own at each fork, by pid; the hook lists 32 names at most."""
+    forks = [record for record in evidence.hook if record["kind"] == "fork" and len(record.get("names", ())) < 32]
+    return [(record["pid"], record["threads"] - len(record["names"])) for record in forks]
 
 
 def _shown(limit: int) -> str:
