@@ -304,7 +304,7 @@ class ShortFile:
     pid: int
     path: str
     mapped_to_bytes: int  # end of the mapping, as an offset in the file
-    size_bytes: int | None  # None: the file is gone
+    size_bytes: int
     at_fault: bool = False  # the fault's address is in this mapping
 
 

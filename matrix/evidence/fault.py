@@ -5,11 +5,12 @@ The kernel logs a fault only when nobody handles the signal, and faulthandler do
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from matrix.evidence import core_image
 from matrix.evidence.core_image import CoreImage, Interrupted
@@ -27,7 +28,15 @@ PLACE = re.compile(r" in (?P<library>\S+?)\[(?:(?P<offset>[0-9a-f]+),)?(?P<start
 TRAPS = {0: "divide error", 6: "invalid opcode", 13: "general protection", 14: "segfault", 17: "alignment check", 19: "simd exception"}
 BY_SIGNAL = {4: "invalid opcode", 5: "breakpoint", 7: "bus error", 8: "divide error", 11: "segfault"}
 Access = Literal["read", "write", "execute"]
-Mapping = tuple[int, int, int, str]  # start, end, offset in the file, path
+
+
+class Mapping(NamedTuple):
+    start: int
+    end: int
+    offset: int  # in the file
+    path: str
+    readable: bool
+    inode: int
 
 
 def of_kernel(lines: Iterable[str]) -> list[Fault]:
@@ -82,8 +91,8 @@ def _of_image(image: CoreImage, state: Interrupted, files: list[Mapping], stack_
         ip=state.ip,
         sp=state.sp,
         access=None if address is None else "execute" if address == state.ip else _access(state.error) if state.error is not None else None,
-        library=at_ip[3].rpartition("/")[2] if at_ip else "",
-        library_offset=state.ip - at_ip[0] + at_ip[2] if at_ip else None,
+        library=at_ip.path.rpartition("/")[2] if at_ip else "",
+        library_offset=state.ip - at_ip.start + at_ip.offset if at_ip else None,
         mapping="" if address is None else _what_is_at(image, files, address),
         stack_distance_bytes=None if address is None else address - state.sp,
         stack_left_bytes=_stack_left(image, state.sp, stack_limit_bytes),
@@ -92,20 +101,23 @@ def _of_image(image: CoreImage, state: Interrupted, files: list[Mapping], stack_
     )
 
 
-def short_files(pid: int, maps: str, address: int | None) -> list[ShortFile]:
-    """Mapped files that are shorter now than what is mapped of them (by more than the rest of a page)."""
-    sizes: dict[str, int | None] = {}
+def short_files(pid: int, maps: str, address: int | None, *, sampled: str = "") -> list[ShortFile]:
+    """Mapped files that are shorter now than what is mapped of them (by more than the rest of a page).
+
+    A file that was only unlinked or replaced keeps what is mapped, so one that is gone is left out, and so is one that is another
+    inode now than in `sampled`, the map while the process lived: `maps` may be a core's, which knows no inodes."""
+    inodes = {mapping.path: mapping.inode for mapping in mappings(sampled)}
     found: dict[str, ShortFile] = {}
-    for start, end, offset, path in mappings(maps):
-        if not path.startswith("/") or path.startswith(("/dev/", "/memfd:", "/SYSV")):
+    for mapping in mappings(maps):
+        path, mapped_to = mapping.path, mapping.offset + mapping.end - mapping.start
+        status = _status(path) if mapping.readable and path.startswith("/") and not path.startswith("/dev/") else None
+        if status is None or inodes.get(path, status.st_ino) != status.st_ino:
             continue
-        size = sizes.setdefault(path, _size(path))
-        mapped_to = offset + end - start
-        if size is None or mapped_to > (size + PAGE - 1) // PAGE * PAGE:
-            at_fault = address is not None and start <= address < end
-            known = found.get(path)
-            if known is None or at_fault or mapped_to > known.mapped_to_bytes:
-                found[path] = ShortFile(pid=pid, path=path, mapped_to_bytes=mapped_to, size_bytes=size, at_fault=at_fault)
+        at_fault = address is not None and mapping.start <= address < mapping.end
+        known = found.get(path)
+        longest = known is None or at_fault or (mapped_to > known.mapped_to_bytes and not known.at_fault)
+        if mapped_to > (status.st_size + PAGE - 1) // PAGE * PAGE and longest:
+            found[path] = ShortFile(pid=pid, path=path, mapped_to_bytes=mapped_to, size_bytes=status.st_size, at_fault=at_fault)
     return list(found.values())
 
 
@@ -116,7 +128,10 @@ def mappings(maps: str) -> list[Mapping]:
         fields = line.split(maxsplit=5)
         if len(fields) == 6:
             start, _, end = fields[0].partition("-")
-            found.append((int(start, 16), int(end, 16), int(fields[2], 16), fields[5]))
+            readable, inode = fields[1].startswith("r"), int(fields[4])
+            found.append(
+                Mapping(start=int(start, 16), end=int(end, 16), offset=int(fields[2], 16), path=fields[5], readable=readable, inode=inode)
+            )
     return found
 
 
@@ -130,12 +145,12 @@ def _access(error: int) -> Access:
 
 
 def _at(files: list[Mapping], address: int) -> Mapping | None:
-    return next((mapping for mapping in files if mapping[0] <= address < mapping[1]), None)
+    return next((mapping for mapping in files if mapping.start <= address < mapping.end), None)
 
 
 def _what_is_at(image: CoreImage, files: list[Mapping], address: int) -> str:
     if file := _at(files, address):
-        return file[3]
+        return file.path
     segment = image.segment(address)
     if segment is None:
         return "nothing"
@@ -153,16 +168,16 @@ def _code(image: CoreImage, file: Mapping | None, ip: int) -> str:
     found = image.memory(ip, CODE_BYTES)
     if not found and file:
         try:
-            with Path(file[3]).open("rb") as source:
-                source.seek(ip - file[0] + file[2])
+            with Path(file.path).open("rb") as source:
+                source.seek(ip - file.start + file.offset)
                 found = source.read(CODE_BYTES)
         except OSError:
             return ""
     return found.hex()
 
 
-def _size(path: str) -> int | None:
+def _status(path: str) -> os.stat_result | None:
     try:
-        return Path(path).stat().st_size
+        return Path(path).stat()
     except OSError:
         return None

@@ -60,7 +60,8 @@ def short_files(crashed: Crash, maps: Mapping[int, str], pids: list[int]) -> lis
     for pid in pids:
         of_core = crashed.notes is not None and crashed.notes.pid == pid and bool(crashed.notes.maps)
         text = crashed.notes.maps if crashed.notes and of_core else maps.get(pid, "")
-        found += fault.short_files(pid, text, crashed.fault.address if crashed.fault and of_core else None)
+        address = crashed.fault.address if crashed.fault and of_core else None
+        found += fault.short_files(pid, text, address, sampled=maps.get(pid, ""))
     return sorted(found, key=lambda file: not file.at_fault)
 
 
