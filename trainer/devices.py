@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 
 from trainer import InputError
@@ -28,6 +30,16 @@ def _why_absent(name: str) -> str | None:
     if device.index is not None and device.index >= module.device_count():
         return f"sees {module.device_count()} devices of this kind, which are counted from 0"
     return None
+
+
+def without_onednn_lstm() -> None:
+    """oneDNN takes an LSTM in bfloat16 and then fails ("could not create a primitive descriptor", torch 2.13, AVX-512 without AMX).
+
+    For the whole process; torch's own LSTM takes its place.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch deprecates a flag that this call passes on
+        torch.backends.mkldnn.set_flags(False)
 
 
 def clear_cache(device: torch.device) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -50,6 +51,7 @@ class History:
     def __init__(self, config: TrainConfig, done: int = 0) -> None:
         self.path, self.stages = config.out / "history.jsonl", config.out / "memory.jsonl"
         self.started = time.monotonic()
+        self.waiting: dict[Path, list[str]] = {}
         try:
             config.out.mkdir(parents=True, exist_ok=True)
             write_text(config.out / "config.yaml", to_yaml(config))
@@ -62,8 +64,7 @@ class History:
         """`losses`: of the epoch's steps; `found`: recall@k by name, empty when it was not measured."""
         seconds = round(time.monotonic() - self.started, 3)
         values = {"epoch": epoch, "step": step, "loss": statistics.fmean(losses), **found, "seconds": seconds}
-        with self.path.open("a", encoding="utf-8") as sink:
-            sink.write(json.dumps(values) + "\n")
+        self._append(self.path, values)
         shown = " ".join(f"{name}={value:.4f}" for name, value in values.items() if isinstance(value, float))
         print(f"epoch {epoch}: {shown}", flush=True)
 
@@ -71,8 +72,20 @@ class History:
         """Keep what the process tree holds at this point; 2 ms for each process and GB."""
         tree = held_by_tree()
         values = {"stage": name, "step": step, **dataclasses.asdict(tree), "high_water_bytes": high_water_bytes()}
-        with self.stages.open("a", encoding="utf-8") as sink:
-            sink.write(json.dumps(values) + "\n")
+        self._append(self.stages, values)
+
+    def _append(self, path: Path, values: dict[str, Any]) -> None:
+        """A whole line or nothing of it; one that finds no space waits for the next, instead of ending the run."""
+        lines = [*self.waiting.pop(path, []), json.dumps(values) + "\n"]
+        size = path.stat().st_size if path.exists() else 0
+        try:
+            with path.open("a", encoding="utf-8") as sink:
+                sink.writelines(lines)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.truncate(path, size)
+            self.waiting[path] = lines
+            print(f"{path}: {error.strerror}; {len(lines)} lines wait for the next time", file=sys.stderr, flush=True)
 
 
 def _lines_until(path: Path, step: int) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 from trainer import TrainingError, checkpoint
 from trainer.config import TrainConfig
 from trainer.data import Order, Pairs, open_bank
-from trainer.devices import clear_cache, open_device, synchronize
+from trainer.devices import clear_cache, open_device, synchronize, without_onednn_lstm
 from trainer.evaluate import recall
 from trainer.hard_negatives import Mining
 from trainer.loss import FifoBank, hard_cosines, info_nce
@@ -27,6 +27,8 @@ def train(config: TrainConfig) -> None:
     device = open_device(config.device)
     if config.threads:
         torch.set_num_threads(config.threads)
+    if config.precision == "bf16" and config.cell == "lstm" and device.type == "cpu":
+        without_onednn_lstm()
     pairs = Pairs(config.pairs, config.dim, config.seq_len, config.chunk, config.chunk_cache_mb)
     bank = open_bank(config.bank, config.dim)
     order = Order(len(pairs), config.bs, config.shuffle, config.seed)

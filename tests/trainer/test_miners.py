@@ -205,9 +205,7 @@ def test_with_a_timeout_that_hang_is_reported(wide_data: Path, tmp_path: Path, c
 
 @linux
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "change", ["--start-method spawn", "--threads 1", "--no-warm-search", "--mining thread", "--mining off"]
-)
+@pytest.mark.parametrize("change", ["--start-method spawn", "--threads 1", "--no-warm-search", "--mining thread", "--mining off"])
 def test_spawn_or_one_thread_or_no_search_before_the_fork_lets_it_finish(
     wide_data: Path, tmp_path: Path, children: list[subprocess.Popen[str]], change: str
 ) -> None:
