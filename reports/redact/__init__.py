@@ -1,0 +1,12 @@
+"""Secrets and identities taken out of files that leave the machine.
+
+`Redactor` learns from all files, then writes each without them; `leaks` reads the finished archive again.  Own code, because
+nothing well kept does this for logs, records and command lines while it spares what diagnosis lives on: hashes, build-ids,
+symbols, versions and addresses.
+"""
+
+from reports.redact.identity import Known, names_of
+from reports.redact.redactor import Redactor
+from reports.redact.scan import Leak, leaks
+
+__all__ = ["Known", "Leak", "Redactor", "leaks", "names_of"]

@@ -1,0 +1,103 @@
+"""All that is to be redacted in one text, also where terminal codes or line ends cut it in two."""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Iterator
+
+from reports.redact.entropy import random_words
+from reports.redact.hits import Hit, merged, settled
+from reports.redact.identity import Identities
+from reports.redact.named import named
+from reports.redact.shapes import ANY_PREFIX, TRACES, shaped
+from reports.redact.triage import segments
+from reports.redact.vault import TOKEN
+
+NARROWEST_TERMINAL = 40
+TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[ -/]*[0-~])")
+BREAK = re.compile(r"(?<=[A-Za-z0-9+/=_.~-])(?:\\?\r?\n|\r)(?=[A-Za-z0-9+/=_.~-])")
+LONGEST_WRAPPED = 600
+_REST_OF_WORD = re.compile(r"\r?\n([A-Za-z0-9+/=_~.-]{4,})(?=\s|$)")
+_WHOLE_LINE = re.compile(r"\r?\n[A-Za-z0-9+/=_~-]{4,}(?=\r?\n|$)")
+
+
+class View:
+    """A text without some parts of it, and where each character of it stands in the text."""
+
+    def __init__(self, text: str, left_out: re.Pattern[str]) -> None:
+        self._starts, self._shifts, shift = [0], [0], 0
+        parts, position = [], 0
+        for found in left_out.finditer(text):
+            parts.append(text[position : found.start()])
+            position = found.end()
+            shift += position - found.start()
+            self._starts.append(position - shift)
+            self._shifts.append(shift)
+        self.text = "".join([*parts, text[position:]])
+
+    def back(self, hit: Hit) -> Hit:
+        """The same place in the whole text."""
+        first = bisect.bisect_right(self._starts, hit.start) - 1
+        last = bisect.bisect_right(self._starts, hit.end - 1) - 1
+        return Hit(hit.start + self._shifts[first], hit.end + self._shifts[last], hit.kind)
+
+    def is_cut(self, hit: Hit) -> bool:
+        """Whether something was left out inside that place."""
+        return bisect.bisect_right(self._starts, hit.start) != bisect.bisect_right(self._starts, hit.end - 1)
+
+
+def find(text: str, identities: Identities) -> list[Hit]:
+    """Places to redact, apart from each other and by position; tokens that stand there already are left alone."""
+    if "\x1b" in text:
+        view = View(text, TERMINAL)
+        return [view.back(hit) for hit in _in_lines(view.text, identities)]
+    return _in_lines(text, identities)
+
+
+def _in_lines(text: str, identities: Identities) -> list[Hit]:
+    names = identities.users | identities.hosts
+    return [
+        Hit(hit.start + start, hit.end + start, hit.kind)
+        for start, end in segments(text, names)
+        for hit in _plain(text[start:end], identities)
+    ]
+
+
+def _plain(text: str, identities: Identities) -> list[Hit]:
+    secrets = [_with_rest(text, hit) for hit in (*shaped(text), *named(text), *random_words(text))]
+    secrets = settled([*secrets, *_across_lines(text, {hit.start for hit in secrets})])
+    hits = merged(secrets, identities.find(text))
+    return [hit for hit in hits if not TOKEN.search(text, hit.start, hit.end)]
+
+
+def _across_lines(text: str, known: set[int]) -> Iterator[Hit]:
+    """Keys that a narrow terminal wrapped: only those that are no key before the line ends."""
+    end = text.find("\n")
+    while end >= 0:
+        last = text[max(0, text.rfind("\n", 0, end) + 1, end - LONGEST_WRAPPED) : end].rstrip("\\\r").rpartition(" ")[2]
+        if len(last) > 2 and (ANY_PREFIX.search(last) or TRACES.search(last)):
+            begin = end - len(last) - (text[end - 1] in "\\\r")
+            view = View(text[begin : end + LONGEST_WRAPPED], BREAK)
+            for hit in shaped(view.text):
+                whole = view.back(hit)
+                whole = whole._replace(start=whole.start + begin, end=whole.end + begin)
+                if view.is_cut(hit) and whole.start < end and whole.start not in known:
+                    yield whole
+        end = text.find("\n", end + 1)
+
+
+def _with_rest(text: str, hit: Hit) -> Hit:
+    """With what follows on the next line when the value ran to the end of its line and the next one begins with more of it."""
+    if hit.end < len(text) and text[hit.end] not in "\r\n" or hit.kind == "private-key":
+        return hit
+    rest = _REST_OF_WORD.match(text, hit.end)
+    if not rest or "=" in rest[1].rstrip("="):
+        return hit
+    wrapped = hit.end - text.rfind("\n", 0, hit.start) > NARROWEST_TERMINAL and _WHOLE_LINE.match(text, hit.end)
+    return hit._replace(end=rest.end(1)) if wrapped or _is_more(rest[1]) else hit
+
+
+def _is_more(word: str) -> bool:
+    """Letters and digits mixed, as no word and no number has them."""
+    return len(word) >= 6 and len(re.findall(r"[A-Za-z]+|\d+", word)) >= 4

@@ -1,0 +1,175 @@
+"""Who and where: home folders, users, hosts, IP and hardware addresses, e-mail."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator
+
+from reports.redact.hits import Hit
+
+# Accounts and machines that say nothing about who runs them.
+GENERIC = frozenset(
+    "root user users ubuntu debian admin administrator runner ec2-user centos fedora vagrant docker jovyan app data shared public guest nobody "
+    "build builder ci jenkins work train test model conda python linuxbrew git default daemon www-data slurm ray dev me you name "
+    "localhost localdomain ip6-localhost host server node main master worker gpu cpu linux darwin local none unknown container".split()
+)
+_HOME = re.compile(
+    r"(?:/(?:home|Users|export/home)/|[A-Za-z]:\\{1,2}Users\\{1,2})((?:[^/\\\s:;,\"'<>|*?]+ )?[^/\\\s:;,\"'<>|*?()]+)(?=[/\\]|(?=[\s:;,\"'<>)]|$))"
+)
+_EMAIL = re.compile(r"(?<![\w.+/-])[A-Za-z0-9][\w.+-]{0,63}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z]{2,24}(?![\w@])(?!\.\d)")
+_LOGIN = re.compile(r"(?<![\w.@/-])([a-z_][a-z0-9_.-]{1,31})@([A-Za-z0-9][A-Za-z0-9.-]{0,62})(?=:[~/]|:\s*[~$#]|\]?[$#]\s| ~|'s password)")
+_IPV4 = re.compile(r"(?<![\w.=+-])(?:\d{1,3}\.){3}\d{1,3}(?![\w-]|\.\d)")
+_IPV4_VERSION = re.compile(r"(?i)(?:version|release|ver\.?|driver|toolkit|cud\w+|lib\w+|nccl|[a-z]+==|v)[\s:='\"]{0,3}\Z")
+_IPV6 = re.compile(
+    r"(?<![\w:.])(?:[0-9A-Fa-f]{1,4}:){2,7}(?::|[0-9A-Fa-f]{1,4})(?::[0-9A-Fa-f]{1,4}){0,6}(?![\w:])|(?<![\w:.])[fF][edEDcC][0-9a-fA-F]{2}::[0-9a-fA-F:]{1,36}(?![\w:])"
+)
+_MAC = re.compile(r"(?<![\w:-])(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}(?![\w:-])")
+_INTERNAL = re.compile(
+    r"(?<![\w.@-])(?:[A-Za-z0-9-]{1,63}\.)+(?:internal|intranet|intra|corp|lan|local|home|priv|private|cluster\.local)(?![\w-]|\.\w)"
+)
+_HOST_NAME = re.compile(
+    r"(?:\b(?:HOSTNAME|HOST|MASTER_ADDR|SLURMD_NODENAME|SLURM_\w*NODELIST|SLURM_SUBMIT_HOST|NODE_NAME|COMPUTERNAME)\b|--(?:host|master[_-]addr|rdzv[_-]endpoint)|"
+    r"\b(?:hostname|nodename|host|node))[\"']?(?:\s*[=:]\s*|\s+(?=[\w.-]*\d))[\"']?([A-Za-z][\w-]*[\w](?:\.[\w-]+)*)"
+)
+_USER_NAME = re.compile(
+    r"(?:\b(?:USER|LOGNAME|USERNAME|SUDO_USER|SLURM_JOB_USER)|\buser(?:name)?)[\"']?\s*[=:]\s*[\"']?([A-Za-z_][\w.-]{1,31})|\buid=\d+\(([\w.-]+)\)"
+)
+_HOST_CLUES = ("HOST", "host", "NODE", "node", "MASTER_ADDR", "master", "rdzv", "COMPUTERNAME")
+_USER_CLUES = ("USER", "user", "LOGNAME", "uid=")
+_SUFFIXES = (".internal", ".intra", ".corp", ".lan", ".local", ".home", ".priv", ".cluster")
+TRACES = re.compile(  # what none of these can be without, for a quick look at one word
+    r"@|/home/|Users|\d\.\d+\.\d+\.\d|[0-9A-Fa-f]{1,4}[:-][0-9A-Fa-f]{1,4}[:-][0-9A-Fa-f:-]|::|\.(?:int|corp|lan|loc|home|priv|clus)|"
+    r"(?i:host|node|addr|rdzv|computername|user|logname|uid=)"
+)
+_NO_HOST = re.compile(r"(?i)true|false|none|null|auto|any|all|memory|ram|os\.\w+|[a-z]+\(.*")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Known:
+    """Names of the machine that packs: they are recognised wherever they stand as a word of their own."""
+
+    users: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
+
+    def usable(self) -> Known:
+        """Without those that say nothing, or are so short that they are parts of other words."""
+        return Known(users=frozenset(filter(is_telling, self.users)), hosts=frozenset(filter(is_telling, self.hosts)))
+
+
+def is_telling(name: str) -> bool:
+    return len(name) >= 3 and name.lower() not in GENERIC and not name.isdigit()
+
+
+class Identities:
+    """Finds them; names that it meets in one place are recognised as words of their own everywhere from then on."""
+
+    def __init__(self, known: Known) -> None:
+        known = known.usable()
+        self.users = set(known.users)
+        self.hosts = set(known.hosts)
+        self._words: tuple[int, re.Pattern[str] | None] = (-1, None)
+
+    def learn(self, kind: str, value: str) -> None:
+        if kind == "user" and is_telling(value):
+            self.users.add(value)
+        if kind == "host" and is_telling(value):
+            self.hosts.add(value)
+
+    def find(self, text: str) -> Iterator[Hit]:
+        if "@" in text:
+            yield from _mailboxes(text)
+            yield from _logins(text)
+        if "." in text:
+            yield from _addresses(text)
+        if any(suffix in text for suffix in _SUFFIXES):
+            yield from (Hit(*found.span(), "host") for found in _INTERNAL.finditer(text) if not found[0].startswith("kubernetes."))
+        if text.count(":") > 4 or text.count("-") > 4:
+            yield from (
+                Hit(*found.span(), "mac") for found in _MAC.finditer(text) if found[0] not in ("00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff")
+            )
+        if "::" in text or text.count(":") > 4:
+            yield from (Hit(*found.span(), "ip") for found in _IPV6.finditer(text) if _is_telling_ipv6(found[0]))
+        yield from _homes(text)
+        if any(word in text for word in _HOST_CLUES):
+            yield from _groups(_HOST_NAME, text, "host")
+        if any(word in text for word in _USER_CLUES):
+            yield from _groups(_USER_NAME, text, "user")
+        yield from self.words(text)
+
+    def words(self, text: str) -> Iterator[Hit]:
+        """The names that are known so far, where they are words of their own."""
+        if words := self._pattern():
+            yield from (Hit(*found.span(), "user" if found[0] in self.users else "host") for found in words.finditer(text))
+
+    def _pattern(self) -> re.Pattern[str] | None:
+        if self._words[0] != len(self.users) + len(self.hosts):
+            names = sorted(self.users | self.hosts, key=lambda name: (-len(name), name))
+            built = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, names))})(?![A-Za-z0-9])") if names else None
+            self._words = (len(names), built)
+        return self._words[1]
+
+
+def _mailboxes(text: str) -> Iterator[Hit]:
+    position = text.find("@")
+    while position >= 0:
+        found = _EMAIL.search(text, max(0, position - 66), position + 260)
+        if found and not found[0].startswith("git@"):
+            yield Hit(*found.span(), "email")
+        position = text.find("@", max(position + 1, found.end() if found else 0))
+
+
+def _homes(text: str) -> Iterator[Hit]:
+    if "/home/" in text or "Users" in text:
+        for found in _HOME.finditer(text):
+            if is_telling(found[1]):
+                yield Hit(*found.span(1), "user")
+
+
+def _logins(text: str) -> Iterator[Hit]:
+    """`alice@gpu7:~$`: a prompt, or the target of ssh and scp."""
+    for found in _LOGIN.finditer(text):
+        if is_telling(found[1]):
+            yield Hit(*found.span(1), "user")
+        if is_telling(found[2]) and not found[2].startswith(("github.", "gitlab.", "GLIBC")):
+            yield Hit(*found.span(2), "host")
+
+
+def _addresses(text: str) -> Iterator[Hit]:
+    for found in _IPV4.finditer(text):
+        before = text[max(0, found.start() - 24) : found.start()]
+        if _is_telling_ipv4(found[0]) and not _IPV4_VERSION.search(before):
+            yield Hit(*found.span(), "ip")
+
+
+def _is_telling_ipv4(text: str) -> bool:
+    """Not loopback, not a mask; and no version such as 12.1.3.1, whose first number is small, unless it is of a private network."""
+    try:
+        address = ipaddress.IPv4Address(text)
+    except ValueError:
+        return False
+    if address.is_loopback or address.is_multicast or text.startswith(("255.", "0.")) or address == ipaddress.IPv4Address("8.8.8.8"):
+        return False
+    return address.is_private or address.packed[0] >= 20 or max(address.packed[1:]) >= 40
+
+
+def _is_telling_ipv6(text: str) -> bool:
+    try:
+        address = ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return not (address.is_loopback or address.is_unspecified) and len(text) > 5
+
+
+def _groups(pattern: re.Pattern[str], text: str, kind: str) -> Iterator[Hit]:
+    for found in pattern.finditer(text):
+        group = found.lastindex or 1
+        if is_telling(found[group]) and not _NO_HOST.fullmatch(found[group]):
+            yield Hit(*found.span(group), kind)
+
+
+def names_of(users: Iterable[str], hosts: Iterable[str]) -> Known:
+    """Hosts also by the short form of their name."""
+    full = {host for host in hosts if host}
+    return Known(users=frozenset(filter(None, users)), hosts=frozenset(full | {host.partition(".")[0] for host in full}))

@@ -1,0 +1,188 @@
+"""One package's redactor: first it learns from every file, then it writes each without secrets.
+
+Two passes, because a password that only one file names stands bare in others.  Files pass in blocks, so that a log of any
+size takes little memory.
+"""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import BinaryIO
+
+from reports.redact import structured
+from reports.redact.finder import BREAK, TERMINAL, View, find
+from reports.redact.hits import Hit, merged, settled
+from reports.redact.identity import Identities, Known
+from reports.redact.images import without_metadata
+from reports.redact.named import is_secret, strength_of
+from reports.redact.vault import IDENTITIES, Vault, is_unmistakable
+
+BLOCK_CHARS = 1 << 20
+HELD_BACK = 1 << 14  # characters at the end of a block that wait for the next one: what is cut there is found whole
+LONGEST_KEY = 1 << 16
+LARGEST_DOCUMENT = 16 << 20  # bytes of JSON or YAML that are parsed; the text of a larger one is still searched
+SHORTEST_IN_REPORT = 4  # our own texts hold so few ordinary words that short passwords can be taken out wherever they stand
+IMAGES = (".png", ".jpg", ".jpeg", ".svg")
+WRITTEN_BY_US = (".md", ".html")
+_END_OF_LINE = re.compile(r"(?<![A-Za-z0-9+/=_-])\n|\n(?![A-Za-z0-9+/=_-])")
+_CUTS = re.compile(f"{TERMINAL.pattern}|{BREAK.pattern}")
+_OUR_NUMBERS = bytes(range(ord("0"), ord("9") + 1)) + bytes(range(ord("a"), ord("z") + 1)) + b"_.,-\n"
+Source = Callable[[], BinaryIO]
+
+
+class Redactor:
+    """Call `learn` with every file, then `redact` with every file."""
+
+    def __init__(self, known: Known, environment: Mapping[str, str] | None = None) -> None:
+        self.vault = Vault()
+        self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)  # file -> kind -> how many
+        self._identities = Identities(known)
+        self._found: defaultdict[str, list[list[Hit]]] = defaultdict(list)  # file -> what its blocks hold, so that none is searched twice
+        self._quoted: defaultdict[str, set[str]] = defaultdict(set)  # file -> short secrets that its structure gave away
+        for name, value in sorted((environment or {}).items()):
+            if is_secret(value, strength_of(name), name):
+                self.vault.token("named-secret", value)
+
+    def learn(self, name: str, source: Source) -> None:
+        """Take note of every secret and name in a file."""
+        with source() as stream:
+            if _is_ours_and_plain(name, stream):
+                return
+            for text in blocks(stream):
+                hits = find(text, self._identities)
+                self._found[name].append(hits)
+                for hit in hits:
+                    self._remember(hit.kind, _value(text, hit))
+        if name.endswith((".json", ".jsonl", ".yaml", ".yml")):
+            with source() as stream:
+                document = stream.read(LARGEST_DOCUMENT + 1)
+            if len(document) <= LARGEST_DOCUMENT:
+                self._learn_structure(name, document.decode(errors="surrogateescape"))
+
+    def _learn_structure(self, name: str, text: str) -> None:
+        for kind, value in structured.secrets_of(name, text, self._identities):
+            self._remember(kind, value)
+            if kind not in IDENTITIES and not is_unmistakable(value):
+                self._quoted[name].add(value)
+
+    def _remember(self, kind: str, value: str) -> None:
+        self.vault.token(kind, value)
+        if kind in IDENTITIES:
+            self._identities.learn(kind, value)
+
+    def redact(self, name: str, source: Source) -> Iterator[bytes]:
+        """The file without secrets, in parts."""
+        with source() as stream:
+            if name.endswith(IMAGES):
+                yield from self._image(name, stream.read())
+            elif _is_ours_and_plain(name, stream):
+                yield stream.read()
+            else:
+                for text, found in itertools.zip_longest(blocks(stream), self._found.pop(name, ())):
+                    yield self.text(name, text or "", found).encode(errors="surrogateescape")
+
+    def text(self, name: str, text: str, found: list[Hit] | None = None) -> str:
+        """One text (a block of a file, or a file's name) without secrets; `found`: what was found in it before."""
+        own = find(text, self._identities) if found is None else found
+        secrets = settled([*self._known(text), *self._short(name, text), *(hit for hit in own if hit.kind not in IDENTITIES)])
+        hits = merged(secrets, [*(hit for hit in own if hit.kind in IDENTITIES), *self._identities.words(text)])
+        parts, position = [], 0
+        for hit in hits:
+            token = self.vault.needles.get(text[hit.start : hit.end]) or self.vault.token(hit.kind, _value(text, hit))
+            parts += [text[position : hit.start], token]
+            position = hit.end
+            self.counts[name][hit.kind] += 1
+        return "".join([*parts, text[position:]])
+
+    def mask(self, name: str, data: bytes) -> bytes:
+        """A binary file with as many X for each secret as it has bytes: what points into the file stays right."""
+        for needle in self.vault.needles:
+            found = needle.encode(errors="surrogateescape")
+            if count := data.count(found):
+                self.counts[name]["in-binary"] += count
+                data = data.replace(found, b"X" * len(found))
+        return data
+
+    def _image(self, name: str, data: bytes) -> Iterator[bytes]:
+        plain = without_metadata(data)
+        self.counts[name]["image-metadata"] += plain != data
+        if name.endswith(".svg"):
+            yield self.text(name, plain.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+        else:
+            yield self.mask(name, plain)
+
+    def _known(self, text: str) -> Iterator[Hit]:
+        """Secrets that were learnt elsewhere, also where a line end or a terminal code cuts them."""
+        needles = self.vault.needles
+        if not needles:
+            return
+        for needle in needles:
+            yield from (Hit(start, start + len(needle), "known-secret") for start in _positions(text, needle))
+        view = View(text, _CUTS)
+        if len(view.text) != len(text):
+            for needle in needles:
+                for start in _positions(view.text, needle):
+                    if view.is_cut(hit := Hit(start, start + len(needle), "known-secret")):
+                        yield view.back(hit)
+
+    def _short(self, name: str, text: str) -> Iterator[Hit]:
+        """Short secrets: as whole strings in the document that named them, as whole words in our own texts."""
+        for value in sorted(self._quoted.get(name, ())):
+            yield from (Hit(start + 1, start + 1 + len(value), "named-secret") for start in _positions(text, f'"{value}"'))
+        if name.endswith(WRITTEN_BY_US):
+            for value in self._named_short():
+                word = re.compile(rf"(?<!\w){re.escape(value)}(?!\w)")
+                yield from (Hit(*found.span(), "named-secret") for found in word.finditer(text))
+
+    def _named_short(self) -> list[str]:
+        return sorted(value for values in self._quoted.values() for value in values if len(value) >= SHORTEST_IN_REPORT)
+
+
+def blocks(stream: BinaryIO) -> Iterator[str]:
+    """The text of a file in blocks that end with a line where that is possible, and never inside a private key."""
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    rest = ""
+    while data := stream.read(BLOCK_CHARS):
+        text = rest + decoder.decode(data)
+        cut = _cut(text)
+        if cut:
+            yield text[:cut]
+        rest = text[cut:]
+    yield rest + decoder.decode(b"", final=True)
+
+
+def _cut(text: str) -> int:
+    """Where a block may end; 0: more is needed first."""
+    last = len(text) - HELD_BACK
+    if last <= 0:
+        return 0
+    ends = [found.end() for found in _END_OF_LINE.finditer(text, max(0, last - HELD_BACK), last)]
+    cut = ends[-1] if ends else text.rfind(" ", max(0, last - HELD_BACK), last) + 1 or last
+    begun = text.rfind("-----BEGIN ", max(0, cut - LONGEST_KEY), cut)
+    return begun if begun > 0 and text.find("-----END ", begun, cut) < 0 else cut
+
+
+def _positions(text: str, needle: str) -> Iterator[int]:
+    position = text.find(needle)
+    while position >= 0:
+        yield position
+        position = text.find(needle, position + len(needle))
+
+
+def _value(text: str, hit: Hit) -> str:
+    """Without the line ends and terminal codes that cut it; a private key keeps its lines."""
+    value = text[hit.start : hit.end]
+    return value if hit.kind == "private-key" else _CUTS.sub("", value)
+
+
+def _is_ours_and_plain(name: str, stream: BinaryIO) -> bool:
+    """A memory curve that holds nothing but small letters, digits and commas; 100 MB of them are a usual run."""
+    if not name.endswith("memory.csv"):
+        return False
+    plain = all(not data.translate(None, _OUR_NUMBERS) for data in iter(lambda: stream.read(BLOCK_CHARS), b""))
+    stream.seek(0)
+    return plain

@@ -1,0 +1,69 @@
+"""Which value became which token: the same value the same token, everywhere in one package."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import urllib.parse
+from collections import Counter
+
+MARK = "REDACTED"
+IDENTITIES = frozenset({"user", "host", "ip", "mac", "email"})  # the other kinds are secrets
+TOKEN = re.compile(rf"{MARK}[- ][a-z0-9-]+-\d+(?:-é)?")
+SHORTEST_TWO_CLASSES, SHORTEST_ONE_CLASS = 6, 16  # a shorter value may be an ordinary word, so it is only replaced where it was recognised
+SHORTEST_LINE = 20  # of a secret of several lines: shorter lines of it mean nothing alone
+_CLASSES = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]", "[^A-Za-z0-9]")))
+
+
+class Vault:
+    """Values and their tokens.  Tokens are numbered by first sight, so equal input gives equal output."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, str] = {}
+        self._numbers: Counter[str] = Counter()
+        self._needles: dict[str, str] | None = None
+
+    def token(self, kind: str, value: str) -> str:
+        """The token of a value.  A space and non-ASCII characters stay visible in it: programs die of them."""
+        if value not in self._tokens:
+            self._numbers[kind] += 1
+            join = " " if any(map(str.isspace, value)) and kind in IDENTITIES else "-"
+            mark = "" if value.isascii() else "-é"
+            self._tokens[value] = f"{MARK}{join}{kind}-{self._numbers[kind]}{mark}"
+            self._needles = None
+        return self._tokens[value]
+
+    @property
+    def secrets(self) -> list[str]:
+        """What is recognised wherever it stands, the longest first; no identities, which the finder knows by their surroundings."""
+        found = [value for value, token in self._tokens.items() if _kind(token) not in IDENTITIES and is_unmistakable(value)]
+        return sorted(found, key=lambda value: (-len(value), value))
+
+    @property
+    def needles(self) -> dict[str, str]:
+        """Every spelling of every secret -> its token, the longest first: a secret that holds another one goes whole."""
+        if self._needles is None:
+            found = {spelling: self._tokens[value] for value in self.secrets for spelling in spellings(value)}
+            self._needles = dict(sorted(found.items(), key=lambda pair: (-len(pair[0]), pair[0])))
+        return self._needles
+
+
+def _kind(token: str) -> str:
+    return token[len(MARK) + 1 :].removesuffix("-é").rpartition("-")[0]
+
+
+def is_unmistakable(value: str) -> bool:
+    """Whether a value is so unlike an ordinary word that it may be replaced wherever it stands."""
+    classes = sum(bool(found.search(value)) for found in _CLASSES)
+    return len(value) >= (SHORTEST_TWO_CLASSES if classes > 1 else SHORTEST_ONE_CLASS)
+
+
+def spellings(value: str) -> list[str]:
+    """A value as it may stand in JSON, HTML, a URL; of a value of several lines also each long line."""
+    escaped = json.dumps(value)[1:-1]
+    quoted = urllib.parse.quote(value, safe="", errors="surrogateescape")
+    found = {value, escaped, json.dumps(value, ensure_ascii=False)[1:-1], html.escape(value), html.escape(value, quote=False), quoted}
+    if "\n" in value:
+        found |= {line.strip() for line in value.splitlines() if len(line.strip()) >= SHORTEST_LINE and not line.startswith("-----")}
+    return sorted(found)
