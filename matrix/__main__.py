@@ -81,6 +81,20 @@ def report(run_folder: Path) -> None:
 
 
 @main.command()
+@click.option("--batches", metavar="N,N,...", help="Steps or batches at which it died, to tell whether there is a pattern.")
+@click.option("--accum", type=click.IntRange(min=1), help="Micro-batches of an optimizer step.")
+@click.option("--epoch-steps", type=click.IntRange(min=1), help="Steps of an epoch.")
+def explain(batches: str | None, accum: int | None, epoch_steps: int | None) -> None:
+    """Say what the remains of a death prove; runs nothing."""
+    with errors():
+        if not batches:
+            raise click.UsageError("nothing to explain: give --batches 117,464,...")
+        from matrix.explain import batches as explain_batches
+
+        click.echo(explain_batches(batches, accum, epoch_steps))
+
+
+@main.command()
 def schema() -> None:
     """Print the JSON Schema of the specification, for editors."""
     from matrix.spec import schema as spec_schema

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from matrix import records
+from matrix import observer_control, records
 from matrix.assembly import CAN_BIND, Assembly, Holders, usable_cpus
 from matrix.diagnosis import catalogue, judge, probing
 from matrix.diagnosis.case import Case
@@ -96,7 +96,7 @@ class Planner:
         if self._out_of_time():
             self.search.stop("max_wall is used up")
         while self.pool.free:
-            trial = self.search.ask() or self._probe()
+            trial = self.search.ask() or self._probe() or self._control()
             if trial is None:
                 return
             attempt, holders = self._assembly.attempt(self._next_number, trial, self._cpus())
@@ -125,6 +125,14 @@ class Planner:
         if reason := self._assembly.unavailable(trial, self._cpus()):
             self._no_probe[name] = reason
         return not reason
+
+    def _control(self) -> Trial | None:
+        """At last the same without being watched, within the same budget."""
+        if self.pool.running or self._out_of_time() or not self.spec.evidence.control:
+            return None
+        return observer_control.trial(
+            self.search.new_id(), self.observations, dict(self.spec.known_bad), max_runs=self.spec.search.max_runs
+        )
 
     def _submit(self, attempt: Attempt, holders: Holders) -> None:
         self._trials[attempt.id] = attempt.trial
@@ -167,7 +175,8 @@ class Planner:
 
     def _tell(self, attempt: str) -> None:
         trial = self._trials[attempt]
-        self.search.tell(trial, self.outcomes[attempt])
+        if trial.watched:
+            self.search.tell(trial, self.outcomes[attempt])
         verdict = self._write(complete=False)
         advise(self.search, self._case(), verdict.ranking[0].cause)
         self.view.finished(attempt, trial, self.outcomes[attempt], self.search.leading())
@@ -182,6 +191,10 @@ class Planner:
 
     def _write(self, *, complete: bool) -> Verdict:
         verdict = build(self._case(), name=self.spec.name, complete=complete, wall_s=self._wall_before_s + time.monotonic() - self._started)
+        observer = observer_control.result(
+            self.observations, self.outcomes, dict(self.spec.known_bad), wanted=self.spec.evidence.control, complete=complete
+        )
+        verdict = dataclasses.replace(verdict, observer=observer)
         records.write(self.folder / "verdict.json", verdict)
         self._verdict = verdict
         return verdict
@@ -195,6 +208,7 @@ class Planner:
             environments=self.environments,
             result=result,
             signature=result.main_signature,
+            observed_steps=[o.step for o in self.spec.observed if o.died and o.step is not None and o.cell == self.spec.known_bad],
             no_probe=self._no_probe,
         )
 
@@ -212,7 +226,8 @@ class Planner:
             self._trials[attempt.id] = trial
             self.environments[attempt.id] = attempt.env
             self._remember(observation)
-            self.search.tell(trial, self.outcomes[attempt.id])
+            if trial.watched:
+                self.search.tell(trial, self.outcomes[attempt.id])
             self.view.finished(attempt.id, trial, self.outcomes[attempt.id], "")
         if self.observations:
             advise(self.search, self._case(), self._write(complete=False).ranking[0].cause)

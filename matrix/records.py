@@ -36,6 +36,7 @@ class Trial:
     purpose: Purpose = "find"
     probes: dict[str, str] = dataclasses.field(default_factory=dict)
     why: str = ""  # one sentence for people: what the answer will tell
+    watched: bool = True  # False: the control, without hook, samples, cores or events of the kernel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -653,6 +654,25 @@ class Failure:
     crash_rate: RateInterval | None = None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Law:
+    """One possible relation between deaths and their moment, and how well chance alone explains what was seen."""
+
+    name: str  # optimizer step | epoch edge | hazard | constant step | constant time | constant memory
+    p: float | None  # under "the moment is arbitrary"; None: a description without a test
+    holds: bool
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CrashPattern:
+    """When it dies."""
+
+    text: str  # one sentence
+    laws: list[Law] = dataclasses.field(default_factory=list)
+    steps: list[int] = dataclasses.field(default_factory=list)  # of the deaths that it is about
+
+
 Status = Literal["diagnosed", "suspected", "not_reproduced", "healthy", "inconclusive"]
 
 
@@ -684,6 +704,7 @@ class Verdict:
     ruled_out: list[RuledOut] = dataclasses.field(default_factory=list)
     never_tested: list[str] = dataclasses.field(default_factory=list)  # sentences: what the runs say nothing about
     observer: ObserverControl | None = None  # None: not decided yet
+    pattern: CrashPattern | None = None  # None: nothing died, or no step of a death is known
     outcomes: dict[str, Outcome] = dataclasses.field(default_factory=dict)  # what each attempt was judged to be, by its id; {}: not written
     schema: str = "matrix.verdict/1"
 

@@ -20,6 +20,7 @@ class Case:
     environments: dict[str, dict[str, str]]  # what the specification set for each attempt
     result: Result
     signature: str | None  # of the failure that is looked at; None: nothing died
+    observed_steps: Sequence[int] = ()  # of deaths in the known-bad cell that people had before
     no_probe: dict[str, str] = dataclasses.field(
         default_factory=dict
     )  # interventions that were wanted and cannot be had here, with the reason

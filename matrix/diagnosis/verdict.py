@@ -6,9 +6,9 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 
-from matrix.diagnosis import cures, ranking
+from matrix.diagnosis import cures, pattern, ranking
 from matrix.diagnosis.case import Case
-from matrix.records import Failure, Fix, Ranked, Status, Verdict, describe_cell
+from matrix.records import CrashPattern, Failure, Fix, Ranked, Status, Verdict, describe_cell
 from matrix.search import Result
 
 
@@ -38,6 +38,7 @@ def build(case: Case, *, name: str, complete: bool, wall_s: float) -> Verdict:
         wall_s=round(wall_s, 1),
         ruled_out=ranking.ruled_out(findings, ranked) if result.reproduced else [],
         never_tested=list(result.never_tested),
+        pattern=_pattern(case),
         outcomes=dict(case.outcomes),
     )
 
@@ -65,6 +66,20 @@ def _healthy(case: Case) -> list[Ranked]:
             cause="unknown", probability=round(1 - probability, 4), grade="suspected", summary="A crash that is too rare to have been seen."
         ),
     ]
+
+
+def _pattern(case: Case) -> CrashPattern | None:
+    """Of deaths in the known-bad cell, and of those that people had before."""
+    deaths = [
+        pattern.Death(step=o.progress.last_step, wall_s=o.wall_s, memory_bytes=o.memory.last_tree_rss_bytes)
+        for o in case.deaths
+        if o.trial.cell == case.known_bad and o.progress.last_step is not None
+    ]
+    deaths += [pattern.Death(step=step) for step in case.observed_steps]
+    if not deaths:
+        return None
+    survived = [o.progress.last_step or 0 for o in case.survivors_of(case.known_bad)]
+    return pattern.find(deaths, survived_steps=survived)
 
 
 def _fix(case: Case, cause: str, fix: Fix) -> Fix:

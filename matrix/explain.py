@@ -1,0 +1,23 @@
+"""`explain`: what the remains of a death prove, without running anything."""
+
+from __future__ import annotations
+
+import click
+
+from matrix.diagnosis import pattern
+
+
+def batches(text: str, accum: int | None, epoch_steps: int | None) -> str:
+    """The pattern of deaths at these batches.  Raises click.UsageError for what is no list of numbers."""
+    found = pattern.find([pattern.Death(step=step) for step in _numbers(text)], accum=accum, epoch_steps=epoch_steps)
+    lines = [found.text]
+    lines += [f"  {law.name}: {law.text}" for law in found.laws]
+    return "\n".join(lines)
+
+
+def _numbers(text: str) -> list[int]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    wrong = [word for word in words if not word.isdigit()]
+    if wrong or not words:
+        raise click.UsageError(f"--batches {text}: {wrong[0] if wrong else text!r} is no batch number; write them as 117,464,472")
+    return [int(word) for word in words]
