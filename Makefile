@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 PY      = $(VENV)/bin/python
 WORKERS ?= 2
+WORLDS ?= 300
 
 .PHONY: run test test-slow nightly lint env data clean
 
@@ -42,6 +43,12 @@ nightly: env .nightly/tests .nightly/startup .nightly/overhead .nightly/sampling
 .nightly/tests:
 	@mkdir -p .nightly
 	$(PY) -m pytest -n $(WORKERS) -m "nightly" || test $$? -eq 5
+	@touch $@
+
+.nightly/search: env
+	@mkdir -p .nightly
+	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[peers]'
+	$(PY) -m benchmarks.search --worlds $(WORLDS) --jobs $(WORKERS)
 	@touch $@
 
 .nightly/%: benchmarks/%.py
