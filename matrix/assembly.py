@@ -63,7 +63,16 @@ class Assembly:
         """Equal for attempts that answer the same question: everything that shapes what is observed, but not its number or its port."""
         spec = self.spec
         constant = spec.launch(trial.cell, max_steps=trial.max_steps, placeholders={name: f"<{name}>" for name in NAMES})
-        what = [command(constant.argv), constant.env, str(working_folder(spec)), trial.cell, trial.max_steps, trial.probes, self.program]
+        what = [
+            command(constant.argv),
+            constant.env,
+            str(working_folder(spec)),
+            trial.cell,
+            trial.max_steps,
+            trial.probes,
+            trial.watched,
+            self.program,
+        ]
         how = [spec.run.model_dump(exclude={"command", "env", "cwd", "length"}), spec.limits.model_dump(), spec.evidence.model_dump()]
         return hashlib.sha256(json.dumps([what, how], sort_keys=True).encode()).hexdigest()[:24]
 
@@ -88,8 +97,9 @@ class Assembly:
             pids=limits.pids,
             pty=spec.run.pty,
             unbuffered=spec.run.unbuffered,
-            hook=spec.evidence.hook,
-            core=spec.evidence.hook,
+            hook=spec.evidence.hook and attempt.trial.watched,
+            core=spec.evidence.cores and attempt.trial.watched,
+            watch=spec.evidence.watch and attempt.trial.watched,
             stacks=stacks,
         )
 

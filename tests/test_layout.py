@@ -26,7 +26,8 @@ ROOMS = {
     "view": {"records", "runner"},
     "folder": set(),
     "assembly": {"records", "spec", "runner"},
-    "planner": {"records", "spec", "assembly", "runner", "executors", "search", "diagnosis"},
+    "observer_control": {"records"},
+    "planner": {"records", "spec", "assembly", "observer_control", "runner", "executors", "search", "diagnosis"},
     "preview": {"records", "spec", "assembly", "runner", "executors", "search", "folder"},
     "__main__": {"records", "spec", "assembly", "runner", "executors", "planner", "preview", "view", "folder"},
 }

@@ -87,7 +87,8 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
     token, temp = guardian.token(), guardian.temp()
     prepared = probes.prepare(context(job, temp), job.attempt.trial.probes) if job.attempt.trial.probes else probes.Prepared()
     job = probed(job, prepared.total)
-    group = cgroup.create(token, job.attempt.memory_limit_bytes, job.pids) if job.watch else None
+    limited = job.attempt.memory_limit_bytes is not None or job.pids is not None
+    group = cgroup.create(token, job.attempt.memory_limit_bytes, job.pids) if job.watch or limited else None
     if group and prepared.total.cpu_share:
         group.limit_cpu(token, prepared.total.cpu_share)
     supervisor = Supervisor(job, token, temp, group, prepared)

@@ -56,9 +56,7 @@ class Run(Section):
     progress: ProgressRegex | None = Field(
         default=None, description="Regular expression with a group named step, and optionally rank and total."
     )
-    finished: Regex | None = Field(
-        default=None, description="Regular expression of a line without which exit status 0 is a failure too."
-    )
+    finished: Regex | None = Field(default=None, description="Regular expression of a line without which exit status 0 is a failure too.")
     writes: list[Template] = Field(default=[], description="Paths that the program writes: each attempt gets a fresh copy.")
     pty: bool = Field(default=False, description="true for programs that only talk to a terminal.")
     unbuffered: bool = Field(default=True, description="Whether PYTHONUNBUFFERED is set: without it the last lines are lost.")
@@ -104,9 +102,9 @@ class Observed(Section):
 
 
 class SearchOptions(Section):
-    strategy: Annotated[
-        Literal["adaptive", "one_at_a_time", "full"], one_of("adaptive", "one_at_a_time", "full", later=("pairwise",))
-    ] = Field(default="adaptive", description="How the next cell is chosen.")
+    strategy: Annotated[Literal["adaptive", "one_at_a_time", "full"], one_of("adaptive", "one_at_a_time", "full", later=("pairwise",))] = (
+        Field(default="adaptive", description="How the next cell is chosen.")
+    )
     confidence: float = Field(default=0.95, gt=0.5, lt=1, description="Probability at which the search stops.")
     max_runs: int = Field(default=60, ge=1, description="Most attempts.")
     max_wall_s: Seconds | None = Field(default=None, alias="max_wall", description="Longest time for the whole matrix. Absent: no limit.")
@@ -138,4 +136,18 @@ class Executor(Section):
 
 
 class EvidenceOptions(Section):
+    """`"off"`, quoted, for all of them: the program runs bare, and only its output, progress and end are seen."""
+
     hook: bool = Field(default=True, description="Whether Python children load the hook; without it less is known.")
+    cores: bool = Field(default=True, description="Whether core files are made, read and removed: libraries, faults, native stacks.")
+    watch: bool = Field(default=True, description="Whether memory, processes and the kernel's events are followed.")
+    control: bool = Field(default=True, description="Whether one run of known_bad goes unwatched, to see whether watching matters.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, data: Any) -> Any:
+        return dict.fromkeys(("hook", "cores", "watch", "control"), False) if data == "off" else data
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Json:
+        return {"anyOf": [{"const": "off"}, handler.resolve_ref_schema(handler(core_schema))]}
