@@ -20,6 +20,7 @@ from matrix.records import (
     NotCollected,
     Observation,
     OmpRegistration,
+    ProbeResult,
     ProcessSeen,
     Progress,
     PythonError,
@@ -57,8 +58,10 @@ def runtime(path: str, *, family: str = "openmp-llvm", seen: str = "core", pid: 
     return Library(pid=pid, path=path, family=family, inode=path, seen=seen)  # type: ignore[arg-type]
 
 
-def verdict(answers: dict[tuple[str, int], dict[str, Any]]) -> Verdict:
-    """The verdict of a whole search in which each cell always ends alike; cells that are not named end as the known-bad one."""
+def verdict(answers: dict[tuple[str, int], dict[str, Any]], *, probed: dict[str, dict[str, Any]] | None = None) -> Verdict:
+    """The verdict of a whole search in which each cell always ends alike; cells that are not named end as the known-bad one.
+
+    `probed`: runs of the known-bad cell under an intervention of the tool, by its name; they come last."""
     search, observations, environments = Search(SPEC), list[Observation](), dict[str, dict[str, str]]()
     while (trial := search.ask()) is not None:
         facts = answers.get((str(trial.cell["a1"]), int(trial.cell["a2"])), answers["u", 1])
@@ -79,6 +82,11 @@ def verdict(answers: dict[tuple[str, int], dict[str, Any]]) -> Verdict:
         environments[name] = SPEC.launch(trial.cell, max_steps=None, placeholders={}).env
         search.tell(trial, judge.outcome(observations[-1]))
     result = search.result()
+    for number, (name, facts) in enumerate((probed or {}).items()):
+        trial = Trial(id=1000 + number, cell=BAD, probes={name: ""})
+        held = ProbeResult(name=name, setting="", held=True, how="made")
+        base: dict[str, Any] = {"key": "k", "wall_s": 3.0, "started_unix_s": 0.0, "progress": Progress(last_step=9), "probes": [held]}
+        observations.append(Observation(**{**base, "attempt": f"9{number:03d}-0", "trial": trial, **facts}))
     outcomes = {each.attempt: judge.outcome(each) for each in observations}
     case = Case(
         known_bad=BAD,

@@ -31,9 +31,7 @@ FLAT = MemoryCurve(
     peak_bytes=1000 * MIB,
     noise_bytes=MIB,
 )
-GROWING = dataclasses.replace(
-    FLAT, shape="linear", start_bytes=200 * MIB, per_step=Slope(value=5 * MIB, low=4 * MIB, high=6 * MIB)
-)
+GROWING = dataclasses.replace(FLAT, shape="linear", start_bytes=200 * MIB, per_step=Slope(value=5 * MIB, low=4 * MIB, high=6 * MIB))
 
 
 def killed(curve: MemoryCurve | None = None, *processes: ProcessMemory, **facts: Any) -> dict[str, Any]:
@@ -66,13 +64,23 @@ def test_a_level_that_meets_the_limit_and_follows_an_axis_is_a_working_set() -> 
     assert first({("u", 1): killed(FLAT), ("v", 1): small, ("v", 2): small}) == ("memory_working_set", "confirmed")
 
 
-def test_growth_with_every_step_is_retention_and_the_forecast_speaks_for_it() -> None:
+def test_growth_with_every_step_is_retention_once_another_allocator_has_made_no_difference() -> None:
     forecast = Forecast(made_s=1.5, limit_s=3.1, low_s=2.9, high_s=3.3, limit_step=41)
+    small, growing = lived(300 * MIB), killed(dataclasses.replace(GROWING, forecast=forecast))
+    answers = {("u", 1): growing, ("v", 1): small, ("v", 2): small}
+    alone, told = verdict(answers), verdict(answers, probed={"one_arena": growing})
+    assert (alone.ranking[0].cause, alone.ranking[0].grade) == ("memory_retention", "supported")
+    assert (told.ranking[0].cause, told.ranking[0].grade) == ("memory_retention", "confirmed")
+    assert "memory grew by 5120 KiB (95 % interval 4096 KiB to 6144 KiB) per step after the first 0.5 s" in facts(alone, "memory_retention")
+    assert any("would be met after 3.1 s" in fact for fact in facts(alone, "memory_retention"))
+
+
+def test_growth_that_another_allocator_ends_is_the_allocators() -> None:
     small = lived(300 * MIB)
-    found = verdict({("u", 1): killed(dataclasses.replace(GROWING, forecast=forecast)), ("v", 1): small, ("v", 2): small})
-    assert (found.ranking[0].cause, found.ranking[0].grade) == ("memory_retention", "confirmed")
-    assert "memory grew by 5120 KiB (95 % interval 4096 KiB to 6144 KiB) per step after the first 0.5 s" in facts(found, "memory_retention")
-    assert any("would be met after 3.1 s" in fact for fact in facts(found, "memory_retention"))
+    answers = {("u", 1): killed(GROWING), ("v", 1): small, ("v", 2): small}
+    level = dataclasses.replace(GROWING, shape="flat", per_step=Slope(value=0, low=-1024, high=1024))
+    found = verdict(answers, probed={"one_arena": lived(300 * MIB, curve=level)})
+    assert (found.ranking[0].cause, found.ranking[0].grade) == ("memory_allocator_retention", "confirmed")
 
 
 def test_a_forecast_that_was_wrong_is_no_evidence() -> None:
@@ -101,14 +109,8 @@ def test_without_a_worker_process_nothing_is_multiplied() -> None:
     assert all(entry.probability < 0.02 for entry in found.ranking if entry.cause == "memory_worker_multiplication")
 
 
-def test_the_allocator_is_only_accused_by_a_run_that_differs_in_nothing_else() -> None:
-    found = verdict({("u", 1): killed(GROWING), ("v", 1): lived(300 * MIB), ("v", 2): lived(300 * MIB)})
-    assert facts(found, "memory_allocator_retention") != []
-    assert next(entry for entry in found.ranking if entry.cause == "memory_allocator_retention").probability < 0.05
-
-
-@pytest.mark.parametrize(("kib", "weight"), [(100, 4.0), (5000, -3.0)])
-def test_a_run_that_differs_in_its_allocator_alone_accuses_or_clears_it(kib: int, weight: float) -> None:
+@pytest.mark.parametrize(("kib", "weights"), [(100, (4.0, -3.0)), (5000, (-3.0, 0.5))])
+def test_a_run_that_differs_in_its_allocator_alone_accuses_or_clears_it(kib: int, weights: tuple[float, float]) -> None:
     curve = dataclasses.replace(GROWING, per_step=Slope(value=kib * 1024, low=0, high=6 * MIB))
     trial = Trial(id=1, cell={"a1": "u", "a2": 1})
     base: dict[str, Any] = {"key": "k", "trial": trial, "wall_s": 3.0, "started_unix_s": 0.0}
@@ -122,7 +124,10 @@ def test_a_run_that_differs_in_its_allocator_alone_accuses_or_clears_it(kib: int
         signature="SIGKILL:memory",
     )
     found = [finding for finding in memory.findings(case) if finding.rule == "another allocator"]
-    assert [(finding.cause, finding.weight, finding.attempt) for finding in found] == [("memory_allocator_retention", weight, "2")]
+    causes = ("memory_allocator_retention", "memory_retention")
+    assert [(finding.cause, finding.weight, finding.attempt) for finding in found] == [
+        (c, w, "2") for c, w in zip(causes, weights, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("curve", [None, dataclasses.replace(FLAT, shape="unknown")], ids=["no curve", "too short a curve"])

@@ -1,0 +1,354 @@
+"""Each cause of the catalogue has its evidence, and the evidence of one accuses no other; made observations, one rule at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import pytest
+
+from matrix.diagnosis import catalogue, limits, native, numbers, probing
+from matrix.diagnosis.cause import RemedyKind
+from matrix.records import (
+    Bound,
+    CrashDump,
+    Exit,
+    Fault,
+    Filesystem,
+    ForkEvent,
+    Frame,
+    Load,
+    Message,
+    Metric,
+    Observation,
+    ProcessSeen,
+    ProcessSettings,
+    Progress,
+    PythonError,
+    ShortFile,
+    Slope,
+    Trend,
+    Verdict,
+)
+from matrix.runner import probes
+from tests.matrix.test_diagnosis import died, hung, lived, verdict
+
+PAGE = 4096
+VOCABULARY = {
+    "openmp_runtime_conflict", "fork_unsafe", "shm_or_disk_full", "file_changed_under_mmap", "memory_working_set", "memory_retention",
+    "memory_worker_multiplication", "memory_allocator_retention", "resource_limit", "watchdog_or_time_limit", "illegal_instruction",
+    "stack_overflow", "native_memory_corruption", "native_bad_argument", "native_thread_race", "numerical_divergence",
+    "binary_incompatibility", "external_signal", "deadlock", "cpu_bound_stall", "library_exit", "corrupt_input_data",
+    "device_backend_fault", "python_exception",
+}  # fmt: skip
+
+
+def segv(**facts: Any) -> dict[str, Any]:
+    return {**died("SIGSEGV"), "exit": Exit(returncode=-11, signal="SIGSEGV"), **facts}
+
+
+def fault(address: int | None, **more: Any) -> Fault:
+    return Fault(
+        **{"source": "core", "tid": 7, "trap": "segfault", "address": address, "mapping": "nothing", "library": "libjob.so", **more}
+    )
+
+
+def says(kind: Any, text: str) -> list[Message]:
+    return [Message(kind=kind, text=text, stream="stderr")]
+
+
+def raised(kind: str, message: str) -> PythonError:
+    return PythonError(type=kind, message=message)
+
+
+def failed(**facts: Any) -> dict[str, Any]:
+    return {**lived(), "exit": Exit(returncode=1), **facts}
+
+
+def first(facts: dict[str, Any], survivor: dict[str, Any] | None = None) -> tuple[str, str]:
+    found = of(facts, survivor)
+    return found.ranking[0].cause, found.ranking[0].grade
+
+
+def of(facts: dict[str, Any], survivor: dict[str, Any] | None = None) -> Verdict:
+    other = survivor or lived()
+    return verdict({("u", 1): facts, ("v", 1): other, ("v", 2): other})
+
+
+# ------------------------------------------------------------------ the catalogue itself
+def test_the_catalogue_holds_the_whole_vocabulary_and_nothing_else() -> None:
+    assert set(catalogue.CAUSES) == VOCABULARY
+
+
+def test_every_prediction_names_a_probe_that_exists_and_a_chance() -> None:
+    for cause in catalogue.CAUSES.values():
+        assert set(cause.cures_it) <= set(probes.NAMES), cause.name
+        assert all(0 < chance < 1 for chance in cause.cures_it.values()), cause.name
+
+
+def test_every_cause_says_what_it_is_and_what_helps() -> None:
+    for cause in catalogue.CAUSES.values():
+        assert cause.title and cause.clause and cause.remedies, cause.name
+        assert {remedy.kind for remedy in cause.remedies} <= set(get_args(RemedyKind)), cause.name
+
+
+def test_findings_are_only_about_causes_of_the_catalogue() -> None:
+    made = [segv(faults=[fault(16)]), hung(), failed(), failed(python_error=raised("ValueError", "x")), died("SIGBUS"), died("SIGTERM")]
+    for facts in made:
+        found = of(facts)
+        assert {entry.cause for entry in found.ranking} <= VOCABULARY | {"unknown"}
+
+
+# ------------------------------------------------------------------ native code
+STACK = {"stack_distance_bytes": 64, "stack_left_bytes": 0, "mapping": "no access"}
+NATIVE: dict[str, tuple[str, dict[str, Any]]] = {
+    "a fault below the stack": ("stack_overflow", segv(faults=[fault(0x7F0000000000, **STACK)])),
+    "a recursion that ran off the stack": (
+        "stack_overflow",
+        segv(
+            faults=[fault(0x7F0000000000, **STACK)],
+            native_stack=[Frame(function="put", library="libtree.so", kind="native", trust="symbol")] * 80,
+        ),
+    ),
+    "a heap that was found damaged": (
+        "native_memory_corruption",
+        died(messages=says("heap damaged", "free(): double free detected in tcache 2")),
+    ),
+    "an index that points nowhere": ("native_bad_argument", segv(faults=[fault(0x7F1234567890)])),
+    "a read behind the end": ("native_bad_argument", segv(faults=[fault(0x7F1234567000, access="read")])),
+    "an instruction that is unknown": (
+        "illegal_instruction",
+        {**died("SIGILL"), "exit": Exit(returncode=-4, signal="SIGILL"), "faults": [fault(None, trap="invalid opcode")]},
+    ),
+    "a module for another NumPy": (
+        "binary_incompatibility",
+        segv(faults=[fault(0x10)], messages=says("numpy abi", "A module that was compiled using NumPy 1.x cannot be run in NumPy 2")),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_a_native_crash_is_told_by_its_address_and_words(name: str) -> None:
+    cause, facts = NATIVE[name]
+    assert first(facts)[0] == cause
+
+
+def test_a_block_that_was_given_back_is_corruption_and_a_read_behind_the_end_is_not() -> None:
+    freed = of(segv(faults=[fault(0x7F1234567000 + native.MMAP_HEADER)]))
+    assert freed.ranking[0].cause in ("native_memory_corruption", "unknown")
+    shares = {entry.cause: entry.probability for entry in freed.ranking}
+    assert shares["native_memory_corruption"] > 5 * shares.get("native_bad_argument", 0.0)
+
+
+def thread(*functions: str, python: str = "job.py:9", library: str = "libindex.so") -> list[Frame]:
+    frames = [Frame(function=name, library=library, kind="native", trust="symbol") for name in functions]
+    return [*frames, Frame(function="work", place=python, kind="python", trust="interpreter")]
+
+
+def test_another_thread_with_a_call_of_its_own_in_the_same_library_is_a_race() -> None:
+    stacks: dict[str, Any] = {"native_stack": thread("search"), "other_stacks": [thread("add", python="job.py:20")]}
+    assert first(segv(faults=[fault(0x7F1234567890)], **stacks))[0] == "native_thread_race"
+
+
+@pytest.mark.parametrize(
+    "other", [thread("futex_wait"), thread("gather")[:1], thread("gather", library="libother.so")], ids=["waits", "of a pool", "elsewhere"]
+)
+def test_a_thread_that_waits_or_works_for_the_same_call_or_elsewhere_is_no_race(other: list[Frame]) -> None:
+    found = of(segv(faults=[fault(0x7F1234567890)], native_stack=thread("search"), other_stacks=[other]))
+    assert all(entry.probability < 0.1 for entry in found.ranking if entry.cause == "native_thread_race")
+
+
+def test_a_crash_with_room_on_the_stack_is_no_overflow() -> None:
+    found = of(segv(faults=[fault(0x7F1234567890, stack_left_bytes=7 << 20)]))
+    assert all(entry.probability < 0.01 for entry in found.ranking if entry.cause == "stack_overflow")
+
+
+# ------------------------------------------------------------------ limits, room, files, time
+def test_descriptors_that_grow_to_their_limit_are_a_resource_limit_whatever_was_raised() -> None:
+    grows = Trend(
+        what="descriptors",
+        pid=7,
+        role="main",
+        first=12,
+        last=128,
+        most=128,
+        samples=40,
+        limit=128,
+        per_step=Slope(value=1, low=0.9, high=1.1),
+    )
+    words = "Too many open files. Communication with the workers is no longer possible."
+    facts = failed(python_error=raised("RuntimeError", words), messages=says("too many files", f"RuntimeError: {words}"), trends=[grows])
+    assert first(facts) == ("resource_limit", "confirmed")
+
+
+def test_the_same_words_in_mere_output_confirm_nothing() -> None:
+    found = of(died("SIGTERM", messages=says("too many files", "hint: too many open files are bad")))
+    assert found.ranking[0].cause == "external_signal"
+
+
+def bounded(name: str, soft: int, used: int) -> list[ProcessSettings]:
+    return [ProcessSettings(pid=7, role="main", last_s=1.0, bounds=[Bound(name=name, soft=soft, hard=soft, used=used)])]
+
+
+def test_a_null_pointer_under_a_full_address_space_is_the_limits_doing() -> None:
+    facts = segv(faults=[fault(0)], settings=bounded("as", 800 << 20, 500 << 20))
+    assert first(facts)[0] == "resource_limit"
+    assert first(segv(faults=[fault(0)]))[0] != "resource_limit"
+
+
+@pytest.mark.parametrize("signal", sorted(limits.TIMERS))
+def test_a_timers_signal_is_a_time_limit(signal: str) -> None:
+    assert first({**died(signal), "exit": Exit(returncode=-9, signal=signal)}) == ("watchdog_or_time_limit", "confirmed")
+
+
+def room(free: int, use: Any = "shm") -> list[Filesystem]:
+    return [Filesystem(folder="/dev/shm", use=use, total_bytes=64 << 20, least_free_bytes=free, last_free_bytes=free, last_s=1.0)]
+
+
+def test_a_bus_error_with_a_full_file_system_is_a_full_one_and_with_a_shortened_file_is_that() -> None:
+    bus = {**died("SIGBUS"), "exit": Exit(returncode=-7, signal="SIGBUS")}
+    short = ShortFile(pid=7, path="/data/bank.npy", mapped_to_bytes=1 << 20, size_bytes=PAGE, at_fault=True)
+    assert first({**bus, "filesystems": room(0)}) == ("shm_or_disk_full", "confirmed")
+    assert first({**bus, "filesystems": room(60 << 20), "short_files": [short]}) == ("file_changed_under_mmap", "confirmed")
+
+
+def test_an_exception_that_reports_a_full_disk_is_a_full_disk() -> None:
+    words = "[Errno 28] No space left on device"
+    facts = failed(python_error=raised("OSError", words), messages=says("no space", f"OSError: {words}"), filesystems=room(0, "cwd"))
+    assert first(facts) == ("shm_or_disk_full", "confirmed")
+
+
+def test_deaths_after_the_same_time_at_different_steps_speak_for_a_clock() -> None:
+    found = of({**died("SIGTERM"), "exit": Exit(returncode=-15, signal="SIGTERM")})
+    assert all("a clock ends it" not in fact.fact for entry in found.ranking for fact in entry.supports)  # one step only
+
+
+# ------------------------------------------------------------------ figures and input
+def test_a_loss_that_became_nan_before_the_crash_explains_it_and_a_finite_one_does_not() -> None:
+    nan = [Metric(name="loss", last="nan", last_step=8, values=8, median_abs=1.0, largest_abs=9.0, first_bad="nan", first_bad_step=6)]
+    finite = [Metric(name="loss", last="0.3", last_step=8, values=8, median_abs=0.5, largest_abs=1.0)]
+    crash = segv(faults=[fault(0x7F1234567890)])
+    assert first({**crash, "metrics": nan}, lived(metrics=finite))[0] == numbers.DIVERGED
+    assert first({**crash, "metrics": nan}, lived(metrics=nan))[0] != numbers.DIVERGED
+    assert first({**crash, "metrics": finite})[0] != numbers.DIVERGED
+
+
+def test_input_that_was_refused_is_damaged_input_and_no_ordinary_exception() -> None:
+    words = "Error -3 while decompressing data: invalid block type"
+    facts = failed(python_error=raised("zlib.error", words), messages=says("corrupt input", f"zlib.error: {words}"))
+    assert first(facts) == (numbers.CORRUPT, "confirmed")
+
+
+# ------------------------------------------------------------------ endings
+def test_an_ordinary_exception_is_one() -> None:
+    assert first(failed(python_error=raised("KeyError", "'loss'"))) == ("python_exception", "confirmed")
+
+
+def test_native_code_that_exits_is_a_librarys_exit() -> None:
+    assert first(failed(exit=Exit(returncode=255, left_by="native code"))) == ("library_exit", "confirmed")
+
+
+@pytest.mark.parametrize("signal", ["SIGTERM", "SIGHUP", "SIGPIPE", "SIGUSR1", "SIGINT"])
+def test_a_signal_that_no_instruction_raises_comes_from_outside(signal: str) -> None:
+    assert first({**died(signal), "exit": Exit(returncode=-15, signal=signal)}) == ("external_signal", "confirmed")
+
+
+def test_a_devices_own_error_is_a_device_fault() -> None:
+    words = "CUDA error: an illegal memory access was encountered"
+    facts = failed(python_error=raised("RuntimeError", words), messages=says("cuda error", f"RuntimeError: {words}"))
+    assert first(facts)[0] == "device_backend_fault"
+
+
+def test_a_devices_lack_of_memory_is_a_memory_cause() -> None:
+    words = "CUDA out of memory. Tried to allocate 2.00 GiB"
+    facts = failed(python_error=raised("torch.OutOfMemoryError", words), messages=says("cuda out of memory", words))
+    assert first(facts)[0] == "memory_working_set"
+
+
+# ------------------------------------------------------------------ hangs
+def process(**facts: Any) -> ProcessSeen:
+    return ProcessSeen(**{"pid": 7, "ppid": 1, "role": "main", "name": "python", "state": "S", "window_s": 2.0, **facts})
+
+
+def test_sleepers_in_locks_without_a_fork_are_a_deadlock() -> None:
+    waits = process(wchan="futex_do_wait", threads=3, stack=["libpython in PyThread_acquire_lock_timed", "job.py:5 in work"])
+    assert first(hung(processes=[waits])) == ("deadlock", "confirmed")
+
+
+def test_many_spinning_threads_on_few_processors_are_a_stall() -> None:
+    spins = process(state="R", threads=32, cpu_delta_s=2.0)
+    assert first(hung(processes=[spins], load=Load(cpus=2, runnable_mean=30.0, runnable_most=32, looks=5))) == (
+        "cpu_bound_stall",
+        "confirmed",
+    )
+
+
+def test_a_child_that_waits_in_a_pool_whose_threads_it_lost_is_an_unsafe_fork_also_with_a_thread_of_its_own() -> None:
+    fork = ForkEvent(pid=7, threads_alive=4, start_method="fork", time_s=1.0)
+    child = process(
+        pid=8, ppid=7, role="worker", wchan="futex_do_wait", threads=2, stack=["libgomp.so.1 in ?", "libgomp.so.1 in GOMP_parallel"]
+    )
+    facts = hung(processes=[process(wchan="poll_schedule_timeout"), child], forks=[fork])
+    assert first(facts)[0] == "fork_unsafe"
+
+
+# ------------------------------------------------------------------ interventions
+def shares(**named: float) -> Mapping[str, float]:
+    return {**named, "unknown": 1 - sum(named.values())}
+
+
+def case_of(*observations: Observation) -> Any:
+    from matrix.diagnosis import judge
+    from matrix.diagnosis.case import Case
+    from matrix.search import Search
+    from tests.matrix.test_diagnosis import BAD, SPEC
+
+    search = Search(SPEC)
+    trial = search.ask()
+    assert trial is not None
+    death = Observation(attempt="0001-0", key="k", trial=trial, wall_s=1.0, started_unix_s=0.0, **segv(progress=Progress(last_step=5)))
+    search.tell(trial, judge.outcome(death))
+    seen = [death, *observations]
+    outcomes = {each.attempt: judge.outcome(each) for each in seen}
+    return Case(known_bad=BAD, observations=seen, outcomes=outcomes, environments={}, result=search.result(), signature="SIGSEGV")
+
+
+def test_the_probe_that_separates_the_leading_causes_is_proposed() -> None:
+    found = probing.propose(
+        case_of(), shares(stack_overflow=0.45, native_bad_argument=0.45), catalogue.CAUSES, lambda name: True, probes.NAMES
+    )
+    assert found == "larger_stacks"
+
+
+def test_no_probe_is_proposed_for_a_clear_cause_or_one_that_cannot_be_had() -> None:
+    clear, open_ = shares(stack_overflow=0.95), shares(stack_overflow=0.45, native_bad_argument=0.45)
+    assert probing.propose(case_of(), clear, catalogue.CAUSES, lambda name: True, probes.NAMES) is None
+    assert probing.propose(case_of(), open_, catalogue.CAUSES, lambda name: False, probes.NAMES) is None
+
+
+def test_a_death_that_goes_away_with_larger_stacks_is_a_stack_overflow_and_one_that_stays_is_less_so() -> None:
+    unclear = segv(faults=[fault(0x7F1234567890, stack_left_bytes=None)])
+    answers = {("u", 1): unclear, ("v", 1): lived(), ("v", 2): lived()}
+
+    def share(outcome: dict[str, Any]) -> float:
+        return next(
+            (e.probability for e in verdict(answers, probed={"larger_stacks": outcome}).ranking if e.cause == "stack_overflow"), 0.0
+        )
+
+    assert share(lived()) > 3 * share(unclear)
+
+
+def test_a_probe_that_did_not_take_hold_is_neutral() -> None:
+    answers = {("u", 1): segv(), ("v", 1): lived(), ("v", 2): lived()}
+    loose = dataclasses.replace(verdict(answers), outcomes={})
+    from matrix.records import ProbeResult
+
+    slipped = [ProbeResult(name="larger_stacks", setting="", held=False, how="the program set its own")]
+    found = dataclasses.replace(verdict(answers, probed={"larger_stacks": lived(probes=slipped)}), outcomes={})
+    assert [(e.cause, e.probability) for e in found.ranking] == [(e.cause, e.probability) for e in loose.ranking]
+
+
+def test_a_recursion_that_faulthandler_cut_off_speaks_for_the_stack() -> None:
+    dump = CrashDump(pid=7, error="Segmentation fault", frames=["job.py:3 in f"], cut_off=True, threads=1)
+    assert first(segv(faults=[fault(0x7F0000000000, **STACK)], crash_dumps=[dump]))[0] == "stack_overflow"
