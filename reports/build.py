@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from reports import advice, causes, cells, deaths, head, surroundings
+from collections.abc import Sequence
+
+from reports import advice, causes, cells, contrast, deaths, decision, head, interventions, surroundings
+from reports.cells import CellRow
 from reports.drawings import Drawings
 from reports.folder import RunFolder
 from reports.launch import Launch
 from reports.model import ReportModel, Section
 
 
-def build(folder: RunFolder, found: Launch | str | None, drawings: Drawings) -> ReportModel:
+def build(folder: RunFolder, rows: Sequence[CellRow], found: Launch | str | None, drawings: Drawings) -> ReportModel:
     verdict = folder.verdict
     judged = [causes.ranking(folder, verdict), causes.evidence(folder, verdict), causes.failures(folder, verdict)] if verdict else []
     sections: list[Section | None] = [
         advice.do_this_now(folder, found),
         *judged,
         deaths.deaths(folder),
+        contrast.contrast(folder),
         causes.ruled_out(folder, verdict) if verdict else None,
-        cells.matrix(folder, [drawings.endings] if drawings.endings else []),
+        cells.matrix(folder, list(rows), drawings.picture, drawings.endings),
+        interventions.interventions(folder, rows),
+        drawings.when,
         drawings.memory,
+        decision.decision(folder, rows),
+        drawings.attempts,
         surroundings.untested(folder),
+        interventions.watching(folder),
         causes.not_collected(folder, verdict),
         causes.grades() if verdict else None,
         surroundings.how_made(folder),
@@ -32,8 +41,8 @@ def build(folder: RunFolder, found: Launch | str | None, drawings: Drawings) -> 
         label=label,
         tone=tone,
         headline=head.headline(folder),
+        verdict=head.verdict_lines(folder),
         status=head.status_line(folder),
-        key_figures=head.key_figures(folder),
         notices=head.notices(folder),
         sections=[section for section in sections if section],
     )

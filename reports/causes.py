@@ -1,4 +1,4 @@
-"""The ranking, the evidence for and against its first entry, the other failures, what was ruled out, the grades."""
+"""The ranking, the evidence for and against each entry, the other failures, what was ruled out, the grades."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from matrix.records import Fact, Failure, Ranked, Value, Verdict
 from reports.folder import RunFolder
-from reports.model import Block, Bullets, Heading, Line, Para, Row, Section, Span, Table, code, line, strong
+from reports.model import Block, Bullets, Code, Details, Heading, Line, Para, Row, Section, Span, Table, code, line, strong
 from reports.text import interval, listed, one_line, percent, plural, sentence
 from reports.words import GRADES, cause
 
@@ -31,16 +31,26 @@ def _ranked_row(entry: Ranked, first: bool) -> Row:
 
 
 def evidence(folder: RunFolder, verdict: Verdict) -> Section | None:
-    first = verdict.ranking[0] if verdict.ranking else None
-    if first is None or first.cause == "healthy":
-        return None
-    if first.cause == "unknown" and not (first.culprit or first.interactions or first.supports):
-        return None
-    blocks: list[Block] = [Para(line(sentence(first.summary)))] if first.summary else []
-    blocks += [Bullets(_culprit(first.culprit, first))] if first.culprit or first.interactions else []
-    blocks += [Heading("For it"), *_facts(folder, first.supports, "No fact that speaks for it was recorded.")]
-    blocks += [Heading("Against it"), *_facts(folder, first.contradicts, "No fact that speaks against it was recorded.")]
-    return Section("evidence", f"Evidence: {cause(first.cause).title}", blocks)
+    """For and against each ranked cause, and what was not collected; the first one open.  None when no cause has any evidence."""
+    told = [entry for entry in verdict.ranking if entry.cause != "healthy" and _has_evidence(entry)]
+    blocks: list[Block] = [_evidence(folder, entry, opened=position == 0) for position, entry in enumerate(told)]
+    return Section("evidence", "The evidence for each cause", blocks) if blocks else None
+
+
+def _has_evidence(entry: Ranked) -> bool:
+    found = bool(entry.culprit or entry.interactions or entry.supports or entry.contradicts or entry.not_collected)
+    return found or (bool(entry.summary) and entry.cause != "unknown")
+
+
+def _evidence(folder: RunFolder, entry: Ranked, opened: bool) -> Details:
+    blocks: list[Para | Bullets | Table | Code | Heading] = [Para(line(sentence(entry.summary)))] if entry.summary else []
+    blocks += [Bullets(_culprit(entry.culprit, entry))] if entry.culprit or entry.interactions else []
+    blocks += [Heading("Supports"), _facts(folder, entry.supports, "No fact that speaks for it was recorded.")]
+    blocks += [Heading("Contradicts"), _facts(folder, entry.contradicts, "No fact that speaks against it was recorded.")]
+    missing = [line(strong(f"{one_line(gap.what)}."), f" {sentence(gap.why)}") for gap in entry.not_collected]
+    blocks += [Heading("Not collected"), Bullets(missing) if missing else Para(line("Nothing was recorded as missing."))]
+    grade = "" if entry.cause == "unknown" else f", {entry.grade}"
+    return Details(f"{cause(entry.cause).title} ({percent(entry.probability)}{grade})", blocks, opened)
 
 
 def _culprit(culprit: dict[str, list[Value]], first: Ranked) -> list[Line]:
@@ -56,7 +66,7 @@ def _culprit(culprit: dict[str, list[Value]], first: Ranked) -> list[Line]:
     return [*lines, *(line(strong(f"{listed(found.axes)}: "), sentence(found.text)) for found in first.interactions)]
 
 
-def _facts(folder: RunFolder, facts: Sequence[Fact], none: str) -> list[Block]:
+def _facts(folder: RunFolder, facts: Sequence[Fact], none: str) -> Bullets | Para:
     """One line for each different fact: the same fact of several attempts is one line with several links."""
     same: dict[str, list[Fact]] = {}
     for fact in facts:
@@ -67,7 +77,7 @@ def _facts(folder: RunFolder, facts: Sequence[Fact], none: str) -> list[Block]:
         if len(same) > MOST_FACTS
         else []
     )
-    return [Bullets([*lines, *more])] if lines else [Para(line(none))]
+    return Bullets([*lines, *more]) if lines else Para(line(none))
 
 
 def _sources(folder: RunFolder, facts: Sequence[Fact]) -> list[Span]:

@@ -62,12 +62,11 @@ def _role(cell: Cell, known_bad: Cell, verdict: Verdict | None) -> str:
 
 
 # ------------------------------------------------------------------ the section
-def matrix(folder: RunFolder, plots: list[Block]) -> Section:
-    found = rows(folder)
+def matrix(folder: RunFolder, found: list[CellRow], picture: list[Block], plots: list[Block]) -> Section:
     if not found:
         return Section("matrix", "The matrix", [Para(line("No run is complete yet."))])
     axes, constant = _axes(found)
-    blocks: list[Block] = [Para(_introduction(found, constant)), _table(folder, found, axes), *plots]
+    blocks: list[Block] = [Para(_introduction(found, constant)), *picture, _table(folder, found, axes), *plots]
     skipped = _unavailable(folder.plan)
     return Section("matrix", "The matrix", [*blocks, *([Bullets(skipped)] if skipped else [])])
 

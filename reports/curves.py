@@ -20,7 +20,9 @@ COLUMNS = ["time", "step", "pid", "role", "kind", "bytes"]
 POINTS = 300  # of a drawn curve: more cannot be seen, and make the page heavy
 CHUNK_ROWS = 400_000
 _CUT = re.compile(rb",(rss|shared),\d+$")
-MOST_TRIED = 5  # attempts whose file is opened before giving up
+MOST_TRIED = 8  # attempts of a kind whose file is opened
+SHOWN = 5  # curves of a kind: more cannot be told apart
+HEAVY_BYTES = 20 * 2**20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,15 @@ class Curve:
     processes: dict[str, int]  # role -> how many different processes
     steps: list[tuple[float, int]]  # (time of the first sample, step)
 
+    def by_step(self) -> list[tuple[float, float]]:
+        """(step, RSS) of each point since the first step; a point between two steps lies between them, as its time does."""
+        import numpy
+
+        times, steps = [time for time, _ in self.steps], [step for _, step in self.steps]
+        since = [(time, rss) for time, rss in zip(self.times, self.rss, strict=True) if times and time >= times[0]]
+        places = numpy.interp([time for time, _ in since], times, steps).tolist() if since else []
+        return [(place, rss) for place, (_, rss) in zip(places, since, strict=True)]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Drawn:
@@ -45,8 +56,17 @@ class Drawn:
     curve: Curve
 
 
-def choose(rows: Sequence[CellRow], folder: Path) -> tuple[Drawn | None, Drawn | None, list[str]]:
-    """A typical death, the survivor to hold against it, and what could not be read on the way."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """Runs worth drawing, the most telling of each kind first."""
+
+    died: list[Drawn]
+    survived: list[Drawn]
+    problems: list[str]  # what could not be read on the way
+
+
+def choose(rows: Sequence[CellRow], folder: Path) -> Chosen:
+    """Typical deaths and the survivors to hold against them: without probes, known-bad and the fix first, then the longest."""
     runs = [(row, seen, end) for row in rows for seen, end in row.runs]
     died = sorted(
         (run for run in runs if run[2].kind == "died"), key=lambda run: (bool(run[0].probes), run[0].role != "known bad", -run[1].wall_s)
@@ -55,16 +75,29 @@ def choose(rows: Sequence[CellRow], folder: Path) -> tuple[Drawn | None, Drawn |
         (run for run in runs if run[2].kind == "survived"), key=lambda run: (bool(run[0].probes), run[0].role != "fix", -run[1].wall_s)
     )
     problems: list[str] = []
-    return _first_readable(died, folder, problems), _first_readable(survived, folder, problems), problems
+    return Chosen(died=_readable(died, folder, problems), survived=_readable(survived, folder, problems), problems=problems)
 
 
-def _first_readable(runs: Sequence[tuple[CellRow, Observation, Ending]], folder: Path, problems: list[str]) -> Drawn | None:
+def _readable(runs: Sequence[tuple[CellRow, Observation, Ending]], folder: Path, problems: list[str]) -> list[Drawn]:
+    """Up to SHOWN of them; those after the first only where reading them is quick."""
+    found: list[Drawn] = []
     for row, seen, end in runs[:MOST_TRIED]:
-        curve = read(folder / "attempts" / seen.attempt / "memory.csv")
+        path = folder / "attempts" / seen.attempt / "memory.csv"
+        if len(found) >= SHOWN or (found and _heavy(path)):
+            continue
+        curve = read(path)
         if isinstance(curve, Curve):
-            return Drawn(seen=seen, end=end, row=row, curve=curve)
-        problems.append(f"attempts/{seen.attempt}/memory.csv was not drawn: {curve}")
-    return None
+            found.append(Drawn(seen=seen, end=end, row=row, curve=curve))
+        else:
+            problems.append(f"attempts/{seen.attempt}/memory.csv was not drawn: {curve}")
+    return found
+
+
+def _heavy(path: Path) -> bool:
+    try:
+        return path.stat().st_size > HEAVY_BYTES
+    except OSError:
+        return False
 
 
 def read(path: Path) -> Curve | str:
@@ -120,11 +153,12 @@ def _curve(frame: pd.DataFrame) -> Curve:
     )
     kept = _kept(total)
     steps = rss.dropna(subset=["step"]).groupby("step")["time"].min()
+    summed, private = total.to_numpy()[kept], (total - shared).clip(lower=0).to_numpy()[kept]
     return Curve(
-        times=[float(total.index[at]) for at in kept],
-        rss=[float(total.iloc[at]) for at in kept],
-        private=[float(max(0.0, total.iloc[at] - shared.iloc[at])) for at in kept],
-        by_role={str(role): [float(roles[role].iloc[at]) for at in kept] for role in roles.columns},
+        times=total.index.to_numpy(dtype=float)[kept].tolist(),
+        rss=summed.tolist(),
+        private=private.tolist(),
+        by_role={str(role): roles[role].to_numpy(dtype=float)[kept].tolist() for role in roles.columns},
         processes={str(role): int(count) for role, count in rss.groupby(rss["role"].fillna("other"))["pid"].nunique().items()},
         steps=sorted((float(time), int(step)) for step, time in steps.items() if 0 <= float(str(step)) < 1e12),
     )

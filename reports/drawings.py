@@ -1,63 +1,121 @@
-"""The plots of a report as blocks, with titles, words for what they show, and the files they were drawn from."""
+"""The plots of a report as blocks, with words for what they show and links to what they were drawn from; and their files."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 
-from reports import plots
-from reports.cells import CellRow, outcome
-from reports.curves import Drawn, choose
+from matrix.records import Verdict
+from reports import memory_charts, run_charts
+from reports.attempts import attempts
+from reports.cells import CellRow
+from reports.chart import Chart
+from reports.curves import Chosen, Drawn, choose
+from reports.draw import inline, still
+from reports.estimate import estimate
 from reports.folder import RunFolder
-from reports.model import Line, Para, Plot, Section, Span, line
+from reports.grid import crash_set, grid, picture
+from reports.model import Block, Line, Para, Plot, Row, Section, Span, Table, line
+from reports.text import rate_of
+
+NAMES = ("matrix", "endings", "pattern", "hazard", "memory", "memory-steps", "processes", "timeline")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Drawings:
+    picture: list[Block]  # the matrix as a picture
+    endings: list[Block]
+    when: Section | None
     memory: Section
-    endings: Plot | None
+    attempts: Section | None
     files: dict[str, str]  # "plots/memory.svg" -> its text
     problems: list[str]
 
 
 def draw(folder: RunFolder, rows: Sequence[CellRow]) -> Drawings:
-    died, survived, problems = choose(rows, folder.path)
+    chosen = choose(rows, folder.path)
     files: dict[str, str] = {}
-    curves = _memory_plots(folder, died, survived, files)
+    found = grid(folder, rows)
+    if found:
+        files[found.file] = picture(found)
+    ends = run_charts.endings(rows)
+    return Drawings(
+        picture=[found] if found else [],
+        endings=[_plot(ends, files, _first_rows(ends, rows))] if ends else [],
+        when=_when(rows, folder.verdict, files),
+        memory=_memory(folder, rows, chosen, files),
+        attempts=_attempts(folder, rows, files),
+        files=files,
+        problems=chosen.problems,
+    )
+
+
+def _first_rows(ends: Chart, rows: Sequence[CellRow]) -> Line:
+    shown = len(ends.y.rows)
+    more = f"The first {shown} of {len(rows)} rows. " if len(rows) > shown else ""
+    return line(f"{more}One mark for each place where runs ended.")
+
+
+# ------------------------------------------------------------------ when it dies
+def _when(rows: Sequence[CellRow], verdict: Verdict | None, files: dict[str, str]) -> Section | None:
+    seen = run_charts.pattern(rows)
+    rates = run_charts.hazard(rows, crash_set(rows, verdict))
+    blocks: list[Block] = []
+    if seen:
+        note = "Deaths one above the other share a step (data, logic, a counter); deaths side by side share a time (a timer, a watchdog)."
+        blocks.append(_plot(seen, files, line(note)))
+    if rates:
+        note = "Deaths over exposure in parts of the way that hold about as many deaths each; exact Poisson intervals."
+        blocks += [_plot(rates.chart, files, line(note)), _hazard_table(rates)]
+    elif seen:
+        blocks.append(Para(line("Fewer than three deaths in the crash set: a hazard cannot be told yet.")))
+    return Section("when", "When it dies", blocks) if blocks else None
+
+
+def _hazard_table(rates: run_charts.Hazard) -> Table:
+    what = rates.what
+    rows = [
+        Row([line(f"{part.start:,.0f} to {part.end:,.0f}"), *(line(text) for text in (
+            str(part.deaths), f"{part.exposure:,.0f}", rate_of(part.rate), f"{rate_of(part.low)} to {rate_of(part.high)}",
+        ))], "", {0: part.start})
+        for part in rates.parts
+    ]  # fmt: skip
+    columns = [f"{what.capitalize()}s", "Deaths", f"Exposure, {what}s", f"Deaths per {what}", "95 % interval"]
+    return Table(f"Hazard of {rates.whose}", columns, rows, frozenset({1, 2, 3, 4}))
+
+
+# ------------------------------------------------------------------ memory
+def _memory(folder: RunFolder, rows: Sequence[CellRow], chosen: Chosen, files: dict[str, str]) -> Section:
+    shown = [*chosen.died, *chosen.survived]
+    shared = " Pages that processes share are counted once for each of them."
+    between = " Between two steps a point stands where its time does." + shared
+    charts = [
+        (memory_charts.over_time(chosen), shown, shared),
+        (memory_charts.over_steps(chosen), shown, between),
+        (memory_charts.by_process(chosen), chosen.died[:1], shared),
+    ]
+    blocks: list[Block] = [_plot(chart, files, _sources(folder, runs, note)) for chart, runs, note in charts if chart]
     nothing = Para(line("No memory curve could be drawn." if rows else "No run is complete yet."))
-    section = Section("memory", "Memory", [*curves] or [nothing])
-    return Drawings(memory=section, endings=_endings(rows, files), files=files, problems=problems)
+    return Section("memory", "Memory", [*(blocks or [nothing]), *estimate(folder)])
 
 
-def _memory_plots(folder: RunFolder, died: Drawn | None, survived: Drawn | None, files: dict[str, str]) -> list[Plot]:
-    shown = [run for run in (died, survived) if run]
-    if not shown:
-        return []
-    alt = plots.memory_alt(died, survived)
-    made = [_plot("memory", "Memory over time", alt, 4.6, plots.memory(died, survived), files, _sources(folder, shown))]
-    if died and sum(died.curve.processes.values()) > 1:
-        title = f"Memory by process in the run that died ({died.seen.attempt})"
-        made.append(_plot("processes", title, title, 3.6, plots.processes(died), files, _sources(folder, [died])))
-    return made
+def _sources(folder: RunFolder, runs: Sequence[Drawn], note: str) -> Line:
+    spans = [Span(run.seen.attempt.split("-")[0], folder.attempt_href(run.seen.attempt, "memory.csv")) for run in runs]
+    return line("From memory.csv of ", *[part for span in spans for part in (span, Span(" "))][:-1], ".", note)
 
 
-def _sources(folder: RunFolder, runs: Sequence[Drawn]) -> Line:
-    spans = [Span(f"{run.seen.attempt}/memory.csv", folder.attempt_href(run.seen.attempt, "memory.csv")) for run in runs]
-    note = " Pages that processes share are counted once for each of them."
-    return line("From ", *[part for span in spans for part in (span, Span(" "))][:-1], ".", note)
-
-
-def _endings(rows: Sequence[CellRow], files: dict[str, str]) -> Plot | None:
-    rows = [row for row in rows if any(end.kind != "unavailable" for _, end in row.runs)]
-    if not rows:
+# ------------------------------------------------------------------ all attempts
+def _attempts(folder: RunFolder, rows: Sequence[CellRow], files: dict[str, str]) -> Section | None:
+    table = attempts(folder, rows)
+    if table is None:
         return None
-    drawing, height = plots.endings(rows)
-    alt = "Where each run ended. " + ". ".join(f"{row.label}: {outcome(row)}" for row in rows[: plots.MOST_ROWS]) + "."
-    more = f"The first {plots.MOST_ROWS} of {len(rows)} rows." if len(rows) > plots.MOST_ROWS else "One mark for each run."
-    return _plot("endings", "Where each run ended", alt, height, drawing, files, line(f"{more} The table above has the attempts."))
+    chart = run_charts.timeline(rows)
+    plots = [_plot(chart, files, line("One bar for each run, in as many lanes as ran side by side."))] if chart else []
+    return Section("attempts", "All attempts", [*plots, table])
 
 
-def _plot(name: str, title: str, alt: str, height: float, drawing: plots.Draw, files: dict[str, str], caption: Line) -> Plot:
-    file = f"plots/{name}.svg"
-    files[file], wide, narrow = plots.both(name, alt, height, drawing)
-    return Plot(file=file, title=title, alt=alt, caption=caption, wide=wide, narrow=narrow)
+def _plot(chart: Chart, files: dict[str, str], caption: Line) -> Plot:
+    file = f"plots/{chart.name}.svg"
+    files[file] = still(chart)
+    shown = inline(files[file], f"plot-{chart.name}")
+    return Plot(file=file, title=chart.title, alt=chart.alt, caption=caption, still=shown, data=chart.data())

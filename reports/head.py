@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from matrix.records import Ranked, Rate, Verdict, describe_cell
 from reports.ending import ending
 from reports.folder import RunFolder
 from reports.model import Line, Span, Tone, line, strong
-from reports.text import duration, interval, percent, plural, rate, sentence
-from reports.words import STATUSES, cause
+from reports.text import duration, interval, listed, one_line, percent, plural, rate, sentence, span_of
+from reports.words import FIXES, GRADES, STATUSES, cause
 
 _WELL = {"healthy", "not_reproduced"}
 
@@ -60,20 +62,85 @@ def _verb(folder: RunFolder) -> str:
     return "hangs" if endings and 2 * hangs > len(endings) else "dies"
 
 
-def key_figures(folder: RunFolder) -> list[tuple[str, str]]:
+# ------------------------------------------------------------------ the verdict in five lines
+def verdict_lines(folder: RunFolder) -> list[tuple[str, Line]]:
+    """What dies, why, how sure that is, the fix, and what was ruled out; also where there is nothing to say."""
     verdict = folder.verdict
     if verdict is None:
-        return [("Runs complete", str(len(folder.observed)))]
+        return [("State", headline(folder))]
+    return [
+        ("What dies", _what(folder, verdict)),
+        ("Why", _why(folder, verdict)),
+        ("How sure", _sure(verdict)),
+        ("The fix", _fix(verdict)),
+        ("Ruled out", _ruled_out(verdict)),
+    ]
+
+
+def _what(folder: RunFolder, verdict: Verdict) -> Line:
+    ends = [ending(seen, verdict) for _, seen in folder.observed]
+    died = [end for end in ends if end.kind == "died"]
+    if not died:
+        return line(strong("Nothing died"), f" in {plural(verdict.runs, 'run')}.")
+    main = Counter(end.how for end in died).most_common(1)[0][0].removeprefix("hang: ").removeprefix("hang ").removeprefix("stall: ")
+    where = describe_cell(folder.plan.known_bad) if folder.plan else ""
+    steps = [end.step for end in died if end.step is not None]
+    at = f", at step {span_of(steps)}" if steps else ", before any step" if verdict.steps else ""
+    known = (
+        f" The known-bad configuration ({one_line(where, 160)}) fails {interval(verdict.crash_rate)}."
+        if verdict.crash_rate and where
+        else ""
+    )
+    return line(strong(f"The job {_verb(folder)}: {one_line(main, 100)}"), f" in {len(died)} of {plural(len(ends), 'run')}{at}.{known}")
+
+
+def _why(folder: RunFolder, verdict: Verdict) -> Line:
     first = verdict.ranking[0] if verdict.ranking else None
-    figures = []
-    if first and first.cause != "unknown" and verdict.status not in _WELL:
-        figures.append(("Grade and probability", f"{first.grade}, {percent(first.probability)}"))
-    if verdict.crash_rate and verdict.status not in _WELL:  # there the headline has the bound
-        figures.append(("The known-bad cell fails", interval(verdict.crash_rate)))
-    if verdict.fix and verdict.fix.failure_rate_upper_95:
-        figures.append(("With the fix it fails at most", rate(verdict.fix.failure_rate_upper_95)))
-    steps = f", {plural(verdict.steps, 'step')}" if verdict.steps else ""
-    return [*figures, ("Tried", f"{plural(verdict.runs, 'run')}{steps} in {duration(verdict.wall_s)}")]
+    if verdict.status in _WELL or first is None or first.cause in {"unknown", "healthy"} or verdict.status == "inconclusive":
+        return headline(folder)
+    culprit = " ".join(f"{axis}={listed([str(value) for value in values])}" for axis, values in first.culprit.items())
+    place = f" It takes {one_line(culprit, 160)}." if culprit else ""
+    likely = "" if verdict.status == "diagnosed" else "Probably: "
+    return line(likely, strong(f"{cause(first.cause).title}"), f": {cause(first.cause).clause}.{place}")
+
+
+def _sure(verdict: Verdict) -> Line:
+    steps = f" and {plural(verdict.steps, 'step')}" if verdict.steps else ""
+    tried = f"{plural(verdict.runs, 'run')}{steps} in {duration(verdict.wall_s)}."
+    first = verdict.ranking[0] if verdict.ranking else None
+    if first is None:
+        return line(f"Nothing is ranked yet; {tried}")
+    if first.cause in {"unknown", "healthy"}:
+        return line(
+            strong(f"Probability {percent(first.probability)}"),
+            f" of {cause(first.cause).title[:1].lower()}{cause(first.cause).title[1:]}, after {tried}",
+        )
+    grade = GRADES.get(first.grade, "")
+    return line(
+        strong(f"{first.grade.capitalize()}, probability {percent(first.probability)}"),
+        f": {grade}. {tried}" if grade else f", after {tried}",
+    )
+
+
+def _fix(verdict: Verdict) -> Line:
+    fix = verdict.fix
+    if fix is None:
+        return line("None is needed." if verdict.status in _WELL else "None was found.")
+    bound = fix.failure_rate_upper_95
+    limit = f"; with 95 % confidence it fails at most {rate(bound)}" if bound else ""
+    tried = f"{plural(fix.clean_runs, 'fresh run')} without a death{limit}" if fix.clean_runs else "not tried on fresh runs"
+    change = {**fix.set, **fix.env, **fix.limits, **fix.packages}
+    state = "verified" if fix.verified else "not verified yet"
+    return line(strong(describe_cell(change) or sentence(fix.advice)), f" {FIXES[fix.kind]} ({state}: {tried}). ", Span("How", "#now"))
+
+
+def _ruled_out(verdict: Verdict) -> Line:
+    titles = [cause(entry.cause).title for entry in verdict.ruled_out]
+    if not titles:
+        return line("Nothing.")
+    return line(
+        f"{'. '.join(titles[:4])}" + (f", and {len(titles) - 4} more. " if len(titles) > 4 else ". "), Span("Why not", "#ruled-out")
+    )
 
 
 def notices(folder: RunFolder) -> list[Line]:

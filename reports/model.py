@@ -6,7 +6,7 @@ A `Span` holds raw text; the renderers clean and escape it, so no builder can fo
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 Tone = Literal["", "bad", "good", "warn", "calm"]
 
@@ -48,6 +48,7 @@ class Bullets:
 class Row:
     cells: list[Line]
     tone: Tone = ""
+    sort: dict[int, float] = dataclasses.field(default_factory=dict)  # column -> what it is sorted by, where the text does not say
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +58,7 @@ class Table:
     rows: list[Row]
     numeric: frozenset[int] = frozenset()  # columns aligned to the right
     prose: frozenset[int] = frozenset()  # columns that need room for a sentence
+    most: int = 100  # rows in markdown; a page shows all of them, a page at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +73,47 @@ class Plot:
     title: str
     alt: str  # what can be seen in it, in words
     caption: Line
-    wide: str = ""  # the SVG for a page; "" when only the file exists
-    narrow: str = ""  # the same for a phone
+    still: str = ""  # the SVG for a page that may run no script; "" when only the file exists
+    data: dict[str, Any] = dataclasses.field(default_factory=dict)  # for the script that draws it with values
+
+
+@dataclasses.dataclass(frozen=True)
+class Square:
+    """One configuration of the matrix as a picture; None in its place: it was not run."""
+
+    text: str  # "died 3/3"
+    tone: Tone
+    told: str  # what a reader is told of it: the whole configuration and how its runs ended
+    href: str | None = None
+    outlined: bool = False  # it is in the crash set
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """Rows and columns are named by what differs from the known-bad configuration."""
+
+    caption: str
+    columns: list[str]
+    rows: list[tuple[str, list[Square | None]]]
+    file: str  # "plots/matrix.svg", the same picture for markdown
+    note: Line = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """Two texts side by side."""
+
+    left: Code
+    right: Code
+
+
+@dataclasses.dataclass(frozen=True)
+class Details:
+    """Opened by the reader in a page; a heading in markdown."""
+
+    title: str
+    blocks: list[Para | Bullets | Table | Code | Heading]
+    opened: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +121,7 @@ class Heading:
     text: str
 
 
-Block = Para | Bullets | Table | Code | Plot | Heading
+Block = Para | Bullets | Table | Code | Plot | Heading | Grid | Pair | Details
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,8 +136,8 @@ class ReportModel:
     name: str
     label: str  # the status in two words
     tone: Tone
-    headline: Line  # the verdict in one sentence
-    status: Line  # what the diagnosis says about its own state
-    key_figures: list[tuple[str, str]]
+    headline: Line  # the verdict in one sentence, for summaries
+    verdict: list[tuple[str, Line]]  # five lines: what dies, why, how sure, the fix, what was ruled out
+    status: Line  # what the diagnosis says about its own state, and what was tried
     notices: list[Line]  # what must be read first: not complete, two failures
     sections: list[Section]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from reports.model import Block, Bullets, Code, Heading, Line, Para, Plot, ReportModel, Section, Span, Table
+from reports.model import Block, Bullets, Code, Details, Grid, Heading, Line, Pair, Para, Plot, ReportModel, Section, Span, Table
 from reports.text import clean, one_line
 
 _SPECIAL = re.compile(r"([\\`*\[\]<|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")  # an underscore inside a word means nothing
@@ -13,8 +13,8 @@ _STARTS_BLOCK = re.compile(r"^(\s*\d*)([#+=.)>-])(?=[#+=-]*(?:\s|$)|(?<=>))")  #
 
 
 def to_markdown(model: ReportModel) -> str:
-    figures = Bullets([(Span(f"{name}: "), Span(value, style="strong")) for name, value in model.key_figures])
-    parts = [f"# {escape(model.name)}: {escape(model.label)}", inline(model.headline), inline(model.status), _block(figures)]
+    lines = Bullets([(Span(f"{name}:", style="strong"), Span(" "), *said) for name, said in model.verdict])
+    parts = [f"# {escape(model.name)}: {escape(model.label)}", _block(lines), inline(model.status)]
     parts += [f"> {inline(notice)}" for notice in model.notices]
     return "\n\n".join([*filter(None, parts), *(_section(section) for section in model.sections)]) + "\n"
 
@@ -35,7 +35,17 @@ def _block(block: Block) -> str:
         return fenced(block.text)
     if isinstance(block, Plot):
         return f"![{escape(one_line(block.alt))}]({block.file})\n\n{inline(block.caption)}"
+    if isinstance(block, Grid):
+        return f"![{escape(block.caption)}]({block.file})\n\n{inline(block.note)}"
+    if isinstance(block, Pair):
+        return "\n\n".join(f"{escape(side.label).capitalize()}:\n\n{fenced(side.text)}" for side in (block.left, block.right))
+    if isinstance(block, Details):
+        return "\n\n".join([f"### {escape(block.title)}", *(_inner(part) for part in block.blocks)])
     return _table(block)
+
+
+def _inner(block: Block) -> str:
+    return f"#### {escape(block.text)}" if isinstance(block, Heading) else _block(block)
 
 
 def _paragraph(block: Para) -> str:
@@ -46,11 +56,13 @@ def _paragraph(block: Para) -> str:
 def _table(table: Table) -> str:
     from tabulate import tabulate
 
-    rows = [[inline(cell, in_table=True) for cell in row.cells] for row in table.rows]
+    rows = [[inline(cell, in_table=True) for cell in row.cells] for row in table.rows[: table.most]]
     align = ["right" if position in table.numeric else "left" for position in range(len(table.columns))]
-    return tabulate(
+    text = tabulate(
         rows, [escape(name) for name in table.columns], tablefmt="github", disable_numparse=True, colalign=align if rows else None
     )
+    more = len(table.rows) - len(rows)
+    return f"{text}\n\n{more:,} more rows are in [report.html](report.html)." if more > 0 else text
 
 
 def inline(line: Line, in_table: bool = False) -> str:

@@ -6,10 +6,10 @@ from collections import Counter
 from datetime import datetime, timezone
 
 from matrix.records import Machine, Observation, Plan
+from reports.contrast import nearest
 from reports.deaths import typical_deaths
-from reports.ending import ending
 from reports.folder import RunFolder
-from reports.model import Bullets, Code, Line, Para, Section, Span, code, line, strong
+from reports.model import Block, Bullets, Code, Line, Para, Section, Span, code, line, strong
 from reports.text import duration, listed, plural, sentence, size
 from reports.words import ISOLATION, PURPOSES
 
@@ -55,7 +55,7 @@ def _ran(folder: RunFolder, runs: list[Observation]) -> list[Line]:
         *(line(f"Memory isolation ({plural(count, 'run')}): {ISOLATION[level]}") for level, count in levels.items()),
         line(_limits(folder)),
     ]
-    return [*lines, *_control(folder), *_leftovers(runs)]
+    return [*lines, *_leftovers(runs)]
 
 
 def _when(runs: list[Observation]) -> str:
@@ -71,14 +71,6 @@ def _limits(folder: RunFolder) -> str:
     return f"Memory limit: {listed(words) or 'not known'}{pinned}"
 
 
-def _control(folder: RunFolder) -> list[Line]:
-    """Whether watching changed the result, as far as control runs tell."""
-    kinds = Counter(ending(seen, folder.verdict).kind for _, seen in folder.observed if seen.trial.purpose == "control")
-    if not kinds:
-        return [line("Watching: no run was made without instruments, so it is not known whether watching changes the result")]
-    return [line("Watching: without instruments, ", listed([f"{count} {kind}" for kind, count in kinds.items()]))]
-
-
 def _leftovers(runs: list[Observation]) -> list[Line]:
     dropped, ended = sum(seen.dropped_output_bytes for seen in runs), sum(seen.survivors_ended for seen in runs)
     lines = [line(f"Output: {size(dropped)} were dropped (the head and the tail are kept)")] if dropped else []
@@ -88,10 +80,16 @@ def _leftovers(runs: list[Observation]) -> list[Line]:
 def reproduce(folder: RunFolder) -> Section:
     where = _where(folder)
     typical = typical_deaths(folder)
-    attempt = typical[0][1].attempt if typical else folder.observed[0][0].id if folder.observed else None
-    command = f"python -m matrix replay {where} {attempt}" if attempt else f"python -m matrix run {where}/spec.yaml"
-    what = "One run with the same command, environment and limits; exit status 0 when it ends as it did here:" if attempt else "The matrix:"
-    return Section("reproduce", "See it again", [Para(line(what)), Code(command, "command")])
+    failing = typical[0][1] if typical else None
+    surviving = nearest(folder, failing) if failing else None
+    first = failing or (folder.observed[0][1] if folder.observed else None)
+    if first is None:
+        return Section("reproduce", "See it again", [Para(line("The matrix:")), Code(f"python -m matrix run {where}/spec.yaml", "command")])
+    what = "One run with the same command, environment and limits; exit status 0 when it ends as it did here:"
+    blocks: list[Block] = [Para(line(what)), Code(f"python -m matrix replay {where} {first.attempt}", "command")]
+    if surviving:
+        blocks += [Para(line("The nearest run that survived:")), Code(f"python -m matrix replay {where} {surviving.attempt}", "command")]
+    return Section("reproduce", "See it again", blocks)
 
 
 def _where(folder: RunFolder) -> str:

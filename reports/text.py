@@ -19,6 +19,8 @@ _LONGEST = 2000
 
 def clean(text: str, longest: int = _LONGEST) -> str:
     """The text without terminal codes; other characters that do not print become U+FFFD; newlines and tabs stay."""
+    if len(text) <= longest and text.isprintable():
+        return text  # nearly all: nothing that it takes out is printable
     text = _TERMINAL_CODE.sub("", text[: 4 * longest]).replace("\r\n", "\n").expandtabs(4)
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))  # a bar that overwrote itself: what was left to see
     text = "\n".join("".join(map(_printable, line)) for line in lines)
@@ -87,6 +89,11 @@ def rate(bound: Rate) -> str:
         if bound.per == "step" and bound.value > 0
         else f"in {percent(bound.value)} of the {bound.per}s"
     )
+
+
+def rate_of(value: float) -> str:
+    """A bare rate with two digits: `0.0034`, `1.2e-06`."""
+    return "0" if value == 0 else f"{value:.2g}"
 
 
 def interval(found: RateInterval) -> str:

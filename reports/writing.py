@@ -8,13 +8,11 @@ from pathlib import Path
 from matrix.records import write_text
 from reports.build import build
 from reports.cells import rows
-from reports.drawings import draw
+from reports.drawings import NAMES, draw
 from reports.folder import load
 from reports.launch import Launch, launch
 from reports.render_html import to_html
 from reports.render_markdown import to_markdown
-
-PLOTS = ("memory", "processes", "endings")
 
 
 def write(run_dir: Path) -> list[Path]:
@@ -26,13 +24,14 @@ def write(run_dir: Path) -> list[Path]:
     """
     run_dir = Path(run_dir)
     folder = load(run_dir)
-    drawings = draw(folder, rows(folder))
+    cells = rows(folder)
+    drawings = draw(folder, cells)
     folder = dataclasses.replace(folder, problems=[*folder.problems, *drawings.problems])
     found = launch(folder)
-    model = build(folder, found, drawings)
+    model = build(folder, cells, found, drawings)
     texts = {**drawings.files, **({"launch.sh": found.script} if isinstance(found, Launch) else {})}
     texts |= {"report.md": to_markdown(model), "report.html": to_html(model)}
-    for name in {"launch.sh", *(f"plots/{plot}.svg" for plot in PLOTS)} - set(texts):
+    for name in {"launch.sh", *(f"plots/{plot}.svg" for plot in NAMES)} - set(texts):
         (run_dir / name).unlink(missing_ok=True)
     return [_put(run_dir / name, text) for name, text in texts.items()]
 
