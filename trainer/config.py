@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from trainer import InputError, schedule
 
@@ -169,3 +169,39 @@ def _scalar(value: Any) -> str:
         digits, e, exponent = repr(value).partition("e")
         return digits + (".0" if e and "." not in digits else "") + e + exponent
     return json.dumps(str(value) if isinstance(value, Path) else value)
+
+
+def from_yaml(path: Path) -> TrainConfig:
+    """The configuration in a file; options that it lacks have their defaults.  Raises InputError that names every problem."""
+    from ruamel.yaml import YAML  # here: `--help` must not pay for it
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        values = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, YAMLError) as error:
+        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}; expected the config.yaml of a run") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: holds no options; expected lines as in the config.yaml of a run, such as bs: 32")
+    hints = {name: get_args(hint)[0] for name, hint in get_type_hints(TrainConfig, include_extras=True).items()}
+    problems = [f"{name} is no option of train" for name in values if name not in hints]
+    problems += [f"{name} is missing" for name in ("pairs", "bank") if name not in values]
+    problems += [
+        f"{name} is {value!r}; expected {_expected(hints[name])}" for name, value in values.items() if not _fits(hints.get(name), value)
+    ]
+    if problems:
+        raise InputError(f"{path}: {'; '.join(problems)}")
+    return TrainConfig(**{name: hints[name](value) if hints[name] in (Path, float) else value for name, value in values.items()})
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    if kind is None:  # said already
+        return True
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if kind is float:
+        return type(value) in (int, float)
+    return type(value) is (str if kind is Path else kind)
+
+
+def _expected(kind: Any) -> str:
+    return f"one of {', '.join(get_args(kind))}" if get_origin(kind) is Literal else {Path: "a path", str: "text"}.get(kind, kind.__name__)

@@ -39,7 +39,7 @@ def without_onednn_lstm() -> None:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch deprecates a flag that this call passes on
-        torch.backends.mkldnn.set_flags(False)
+        torch.backends.mkldnn.set_flags(False)  # type: ignore[no-untyped-call]
 
 
 def clear_cache(device: torch.device) -> None:

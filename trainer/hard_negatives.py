@@ -23,8 +23,7 @@ class Mining:
 
     def __init__(self, config: TrainConfig, pairs: Pairs, bank: Floats, order: Order, total: int) -> None:
         self.phases = schedule.parse(config.mining_schedule)
-        most = max((phase.negatives for phase in self.phases), default=config.negatives)
-        self.config = dataclasses.replace(config, negatives=max(1, most))
+        self.config = dataclasses.replace(config, negatives=most_negatives(config))
         self.pairs, self.bank, self.order, self.total = pairs, bank, order, total
         self.mined = HardNegatives(len(pairs), self.config.negatives, config.mine_reuse or config.mine_every)
         self.now: TrainConfig | None = None  # as this phase mines; None: it does not
@@ -126,3 +125,8 @@ class Mining:
     def close(self) -> None:
         if self.miner:
             self.miner.close()
+
+
+def most_negatives(config: TrainConfig) -> int:
+    """Hard negatives of one query in the phase that has the most."""
+    return max(1, max((phase.negatives for phase in schedule.parse(config.mining_schedule)), default=config.negatives))

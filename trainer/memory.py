@@ -51,13 +51,22 @@ def _descendants(pid: int | None) -> list[int]:
         return []
 
 
+def resident_bytes() -> int | None:
+    """RSS of this process; None: not told here."""
+    return _status("VmRSS:")
+
+
 def high_water_bytes() -> int | None:
     """Most RSS that this process ever had; None: not told here."""
+    return _status("VmHWM:")
+
+
+def _status(name: str) -> int | None:
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
         return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(name)), None)
 
 
 def percent_in_use() -> float:

@@ -14,7 +14,7 @@ from typing import Any
 
 from trainer import InputError
 from trainer.config import TrainConfig, to_yaml
-from trainer.memory import held_by_tree, high_water_bytes
+from trainer.memory import held_by_tree, high_water_bytes, resident_bytes
 
 
 class Progress:
@@ -71,7 +71,8 @@ class History:
     def stage(self, name: str, step: int) -> None:
         """Keep what the process tree holds at this point; 2 ms for each process and GB."""
         tree = held_by_tree()
-        values = {"stage": name, "step": step, **dataclasses.asdict(tree), "high_water_bytes": high_water_bytes()}
+        values = {"stage": name, "step": step, **dataclasses.asdict(tree)}
+        values |= {"main_bytes": resident_bytes(), "high_water_bytes": high_water_bytes()}
         self._append(self.stages, values)
 
     def _append(self, path: Path, values: dict[str, Any]) -> None:

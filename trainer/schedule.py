@@ -65,6 +65,6 @@ def _wrong(phase: Phase, part: str, candidates: int) -> list[str]:
         (not part.endswith("none") and phase.negatives == 0, "0 negatives are written as none"),
         (phase.negatives > candidates, f"{phase.negatives} negatives are more than --candidates {candidates}"),
         (phase.negatives > 0 and phase.low >= phase.high, f"the band's low end {phase.low:g} is not below its high end {phase.high:g}"),
-        (phase.negatives > 0 and not (-1 <= phase.low and phase.high <= 1), "a cosine is between -1 and 1"),
+        (phase.negatives > 0 and not (phase.low >= -1 and phase.high <= 1), "a cosine is between -1 and 1"),
     ]
     return [text for broken, text in rules if broken]

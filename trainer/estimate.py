@@ -1,0 +1,198 @@
+"""How much memory a run will need: what each part of it holds, added up, beside what was measured where it has run.
+
+Total is counted as PSS over the process tree is: what several processes share, once; mapped files as far as they are read.
+Anonymous is the part that belongs to no file.  A container's limit stops that: pages of files are given back first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainer import InputError
+from trainer.config import EstimateConfig, TrainConfig, check, from_yaml
+from trainer.data import Order, Pairs, open_bank
+from trainer.hard_negatives import most_negatives
+from trainer.memory import MB
+from trainer.mining import BLOCK as SEARCH_BLOCK
+
+F32 = 4  # bytes
+FAULT_AROUND = 65_536  # bytes that one access to a mapped file brings in (Linux, fault_around_bytes)
+WORKER_BYTES = 12e6  # a forked worker's own pages: reference counts, its queue, what it loads at the moment
+LOGITS = 6  # matrices of the size of the logits at the peak of a backward pass: the products, log softmax, gradients
+GATES = 16  # values for each hidden unit and time step that a recurrent cell keeps for its backward pass
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    name: str
+    total_bytes: float
+    anonymous_bytes: float
+    note: str = ""
+
+
+def estimate(config: EstimateConfig) -> None:
+    """Print the table.  Raises InputError."""
+    asked = from_yaml(config.config)
+    check(asked)
+    parts = predict(asked)
+    for part in parts:
+        print(f"{part.name:<22}{part.total_bytes / MB:>10.1f}{part.anonymous_bytes / MB:>12.1f}  {part.note}")
+    total, anonymous = (sum(getattr(part, name) for part in parts) for name in ("total_bytes", "anonymous_bytes"))
+    print(f"{'predicted peak':<22}{total / MB:>10.1f}{anonymous / MB:>12.1f}  MB in all, and of it anonymous")
+    measured = measured_peak(config.config.parent / "memory.jsonl")
+    if measured is None:
+        print("measured peak: none yet; it stands in memory.jsonl beside config.yaml once the run has begun")
+    else:
+        print(f"{'measured peak':<22}{measured / MB:>10.1f}{'':>12}  MB; predicted is {total / measured:.2f} of it")
+
+
+def predict(config: TrainConfig) -> list[Part]:
+    """The parts of the peak.  Opens the files, and measures the libraries in a process of their own.  Raises InputError."""
+    pairs = Pairs(config.pairs, config.dim, config.seq_len)
+    bank = open_bank(config.bank, config.dim)
+    order = Order(len(pairs), config.bs, config.shuffle, config.seed)
+    steps = config.max_steps or config.epochs * order.steps_per_epoch
+    return [part for part in _parts(config, pairs, len(bank), bank.ctypes.data % F32 != 0, steps) if part.total_bytes]
+
+
+def _parts(config: TrainConfig, pairs: Pairs, documents: int, unaligned: bool, steps: int) -> Iterator[Part]:
+    row = F32 * config.dim  # bytes of one vector
+    seq = pairs.x_train.shape[1]
+    seen = min(len(pairs), steps * config.bs)  # training pairs that are used
+    reached = steps >= config.mine_start and config.mining != "off"
+    parameters = _parameters(config)
+    main, main_anonymous, spawned, miner = _libraries(config)
+
+    yield Part(name="runtime", total_bytes=main, anonymous_bytes=main_anonymous, note="interpreter and libraries, measured just now")
+    yield _own("weights", F32 * parameters, f"{parameters:,} values")
+    yield _own("gradients", F32 * parameters)
+    yield _own("optimizer", 2 * F32 * parameters, "AdamW: means and squares")
+    filled = min(config.memory_bank_size, steps * config.bs)
+    yield _own("FIFO bank", config.memory_bank_size * row, f"room for {config.memory_bank_size:,} documents")
+
+    if reached or config.val_queries:
+        yield Part(name="bank", total_bytes=documents * row, anonymous_bytes=0, note=f"{documents:,} documents, mapped")
+    read = _touched(pairs, config, steps) + (
+        min(len(pairs.y_val), config.val_queries) * seq * row + pairs.y_val.nbytes if config.val_queries else 0
+    )
+    yield Part(name="data", total_bytes=read, anonymous_bytes=0, note="pairs that are read, mapped")
+
+    batch = config.bs * (seq + 1) * row
+    yield _own("workers x prefetch", config.workers * config.prefetch * batch, f"{config.workers} x {config.prefetch} micro-batches")
+    forked = config.start_method == "fork" or (config.start_method == "default" and sys.platform == "linux" and sys.version_info < (3, 14))
+    yield _own("workers", config.workers * (WORKER_BYTES if forked else spawned), "forked" if forked else "each with libraries of its own")
+    if config.chunk:
+        loaders = max(1, config.workers)
+        kept = min(config.chunk_cache_mb * MB, pairs.x_train.nbytes + pairs.y_train.nbytes, seen / loaders * config.chunk * (seq + 1) * row)
+        yield _own("chunk caches", loaders * kept, f"{loaders} x {kept / MB:.0f} MB")
+    if config.cache_l1_mb:
+        tiers = min((config.cache_l1_mb + config.cache_l2_mb) * MB, seen * row)
+        yield _own("offsets, L1 and L2", tiers)
+        yield Part(name="offsets, L3", total_bytes=seen * row, anonymous_bytes=0, note="file, mapped")
+    if reached and config.mining == "process":
+        rows = config.mine_every * config.bs
+        shared = 2 * rows * row + F32 * rows * most_negatives(config)
+        yield _own("miner process", (WORKER_BYTES if forked else miner) + shared + _search(config, rows, documents, unaligned))
+    yield _own(
+        "work at the peak",
+        max(_work(config, seq, filled, documents, unaligned, reached, len(pairs.y_val))),
+        "the largest of a step, mining, recall",
+    )
+
+
+def _own(name: str, size: float, note: str = "") -> Part:
+    return Part(name=name, total_bytes=size, anonymous_bytes=size, note=note)
+
+
+def _parameters(config: TrainConfig) -> int:
+    gates = 3 if config.cell == "gru" else 4
+    recurrent = 2 * gates * config.hidden * (config.dim + config.hidden + 2)
+    return recurrent + (2 * config.hidden + 1) * config.dim
+
+
+def _touched(pairs: Pairs, config: TrainConfig, steps: int) -> float:
+    """Bytes of the training pairs that are mapped in: rows by chance bring in their neighbours as well."""
+    total = 0.0
+    for array in (pairs.x_train, pairs.y_train):
+        accesses = steps * config.bs
+        wide = max(1, config.chunk) * array[0].nbytes
+        by_chance = 1 - math.exp(-accesses * (wide + FAULT_AROUND) / array.nbytes)
+        total += array.nbytes * (by_chance if config.shuffle else min(1.0, accesses / len(array)))
+    return total
+
+
+def _work(config: TrainConfig, seq: int, filled: int, documents: int, unaligned: bool, reached: bool, val: int) -> Iterator[float]:
+    """Bytes that come and go: of a step, of mining here, of recall."""
+    row = F32 * config.dim
+    logits = F32 * config.bs * (config.bs + filled + (most_negatives(config) if reached else 0))
+    hard = config.bs * most_negatives(config) * row if reached else 0
+    states = F32 * config.bs * seq * 2 * config.hidden * GATES
+    largest = F32 * 4 * config.hidden * config.dim  # a gradient before it is added
+    yield 3 * config.bs * (seq + 1) * row + LOGITS * logits + 2 * hard + states + largest
+    if reached:
+        rows = config.mine_every * config.bs
+        here = 0.0 if config.mining == "process" and not config.warm_search else _search(config, rows, documents, unaligned)
+        yield rows * (seq + 2) * row + here
+    if config.val_queries:
+        yield 2 * F32 * min(val, config.val_queries) * 8192 + min(8192, documents) * row
+
+
+def _search(config: TrainConfig, rows: int, documents: int, unaligned: bool) -> float:
+    """Bytes of one FAISS search, which has no index: a block of products, the best so far, and a copy of unaligned documents."""
+    queries = min(rows, config.query_batch)
+    copied = min(documents, SEARCH_BLOCK) * F32 * config.dim if unaligned else 0
+    return F32 * min(queries, 4096) * 1024 + 12 * queries * min(config.candidates, documents) * max(1, documents // SEARCH_BLOCK) + copied
+
+
+LIBRARIES = """
+import json, os, sys
+from trainer.memory import held
+def now():
+    one = held(os.getpid())
+    return [one.total_bytes, one.anonymous_bytes or one.total_bytes]
+mining, cell, threads = sys.argv[1] != "off", sys.argv[2], int(sys.argv[3])
+import trainer.miners
+found = {"miner": now()[1]}
+if mining:
+    import faiss, numpy
+    faiss.knn(numpy.ones((32, 64), "float32"), numpy.ones((64, 64), "float32"), 4)
+    found["miner"] = now()[1]
+import torch, trainer.train
+found["spawned"] = now()[1]
+if threads:
+    torch.set_num_threads(threads)
+from trainer.model import QueryTower
+tower = QueryTower(64, 32, cell)
+tower(torch.ones(16, 2, 64)).sum().backward()
+found["main"] = now()
+print(json.dumps(found))
+"""
+
+
+def _libraries(config: TrainConfig) -> tuple[float, float, float, float]:
+    """Bytes of the trainer without any data: in all, anonymous, anonymous of a spawned worker, anonymous of a spawned miner."""
+    argv = [sys.executable, "-c", LIBRARIES, config.mining, config.cell, str(config.threads)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    if done.returncode:
+        raise InputError(f"the libraries could not be measured: {done.stderr.strip().splitlines()[-1:]}")
+    found = json.loads(done.stdout)
+    return (*found["main"], found["spawned"], found["miner"])
+
+
+def measured_peak(path: Path) -> float | None:
+    """Most that the tree held at a stage of a run, and above it what its main process once had more; None: nothing was written."""
+    try:
+        stages = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return None
+    if not stages:
+        return None
+    most = max(stages, key=lambda stage: float(stage["total_bytes"]))
+    above = max(0, (stages[-1]["high_water_bytes"] or 0) - (most["main_bytes"] or 0))
+    return float(most["total_bytes"] + above)
