@@ -39,7 +39,7 @@ def job(tmp_path: Path) -> Callable[..., Job]:
         cwd.mkdir(exist_ok=True)
         attempt = Attempt(
             id=name,
-            trial=Trial(id=1, cell={}),
+            trial=Trial(id=1, cell={}, probes=more.pop("probes", {})),
             argv=argv,
             env=env or {},
             cwd=str(cwd),

@@ -18,6 +18,7 @@ _KILLS = {"kill": (0, 1), "tkill": (0, 1), "tgkill": (0, 2), "rt_sigqueueinfo": 
 _PLAIN = ("libc.so", "libc-2.", "libpthread", "ld-linux", "ld-2.")  # everybody ends through these
 _VALGRIND = re.compile(r"^==(\d+)== (.*)$")
 _PLACE = re.compile(r"^   (?:at|by) 0x[0-9A-F]+: (.*)$")
+_ABOUT = re.compile(r"^ Address 0x[0-9A-Fa-f]+ is (.*)$")
 _ERRORS = (
     "Invalid ",
     "Mismatched free",
@@ -88,27 +89,33 @@ def _place(frames: list[str]) -> str:
 # ------------------------------------------------------------------ valgrind
 def heap_errors(folder: Path) -> list[HeapError]:
     """What memcheck said in valgrind.<pid>.log files, each place once, in its order; leaks are none of these."""
-    found: dict[tuple[int, str, tuple[str, ...]], int] = {}
+    found: dict[tuple[int, str, tuple[str, ...], str], int] = {}
     for path in sorted(folder.glob("valgrind.*.log")):
-        for pid, what, frames in _errors(path.read_text(errors="replace")):
-            key = (pid, what, tuple(frames))
+        for pid, what, frames, about in _errors(path.read_text(errors="replace")):
+            key = (pid, what, tuple(frames), about)
             found[key] = found.get(key, 0) + 1
-    return [HeapError(pid=pid, what=what, frames=list(frames), times=times) for (pid, what, frames), times in found.items()][:MAX_ERRORS]
+    errors = [
+        HeapError(pid=pid, what=what, frames=list(frames), times=times, about=about) for (pid, what, frames, about), times in found.items()
+    ]
+    return errors[:MAX_ERRORS]
 
 
-def _errors(text: str) -> Iterator[tuple[int, str, list[str]]]:
-    """The first stack of each error: the access itself.  Those that follow tell where the memory came from."""
-    what, frames, pid, open_stack = "", list[str](), 0, False
+def _errors(text: str) -> Iterator[tuple[int, str, list[str], str]]:
+    """The first stack of each error, the access itself, and what its address is.  Later stacks tell where the memory came from."""
+    what, frames, pid, about, open_stack = "", list[str](), 0, "", False
     for line in filter(None, map(_VALGRIND.match, text.splitlines())):
         if place := _PLACE.match(line[2]):
             if open_stack and len(frames) < MAX_FRAMES:
                 frames.append(place[1])
             continue
+        if what and frames and (address := _ABOUT.match(line[2])):
+            about, open_stack = address[1].strip(), False
+            continue
         if what and frames:
-            yield pid, what, frames
-            what, frames = "", []
+            yield pid, what, frames, about
+            what, frames, about = "", [], ""
         open_stack = line[2].startswith(_ERRORS)
         if open_stack:
             pid, what = int(line[1]), line[2].strip()
     if what and frames:
-        yield pid, what, frames
+        yield pid, what, frames, about
