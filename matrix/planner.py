@@ -122,9 +122,17 @@ class Planner:
 
     def _can_probe(self, name: str) -> bool:
         trial = Trial(id=0, cell=dict(self.spec.known_bad), purpose="find", probes={name: ""})
-        if reason := self._assembly.unavailable(trial, self._cpus()):
+        if reason := self._assembly.unavailable(trial, self._cpus()) or self._too_slow(name):
             self._no_probe[name] = reason
         return not reason
+
+    def _too_slow(self, name: str) -> str | None:
+        """A probe that takes longer than an attempt may would only be cut off."""
+        walls = [o.wall_s for o in self.observations if self.outcomes[o.attempt].kind == "died"] or [0.0]
+        wall_s = sorted(walls)[len(walls) // 2]
+        _, most_s = probes.estimate_s(name, "", wall_s=wall_s, cpu_s=wall_s)
+        limit = self.spec.limits.wall_s
+        return f"it would take up to {most_s:.0f} s, and limits.wall allows {limit:.0f} s" if limit and most_s > limit else None
 
     def _control(self) -> Trial | None:
         """At last the same without being watched, within the same budget."""

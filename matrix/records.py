@@ -475,6 +475,7 @@ class HeapError:
     what: str  # "Invalid write of size 8"
     frames: list[str]  # "function (file.c:12)" or "function (in /path/lib.so)", innermost first
     times: int = 1
+    about: str = ""  # the address: "0 bytes after a block of size 64 alloc'd"; "": it says nothing
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

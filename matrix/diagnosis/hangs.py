@@ -24,6 +24,7 @@ BUSY_SHARE = 0.2  # of one CPU in the window: a spinning process has to share it
 QUEUES = ("queue.py:", "multiprocessing/queues.py:", "multiprocessing/connection.py:", "selectors.py:")
 PIPES = ("pipe_", "unix_stream_", "sk_wait", "tcp_", "inet_", "poll", "ep_", "do_select", "wait_woken")  # kernel functions
 DISKS = ("io_schedule", "folio_wait", "wait_on_page", "blk_", "ext4_", "xfs_", "nfs_", "rpc_wait", "fuse_", "request_wait_answer", "jbd2_")
+VFORK = ("kernel_clone", "wait_for_vfork_done", "do_fork", "_do_fork")
 GIL = ("take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread")
 
 
@@ -31,6 +32,8 @@ def hang_class(process: ProcessSeen, threaded_forkers: Collection[int]) -> HangC
     """`threaded_forkers`: processes that forked while other threads were alive in them."""
     if process.state in ("T", "t"):
         return "stopped"
+    if process.wchan in VFORK:  # state D too: until the child has become another program
+        return "child"
     if process.state == "D" or process.wchan.startswith(DISKS):
         return "disk"
     if process.state == "R" or (process.window_s and process.cpu_delta_s > BUSY_SHARE * process.window_s):

@@ -91,7 +91,8 @@ def findings(case: Case) -> Iterator[Finding]:
         yield from _allocator(case, killed)
         yield from _scaling(case, killed)
     for death in case.deaths:
-        if death not in killed and (fact := _far_below(death)):
+        on_device = any(message.kind == "cuda out of memory" for message in death.messages)
+        if death not in killed and not on_device and (fact := _far_below(death)):
             for cause in NAMES:
                 yield _finding(cause, "far below", death, -5.0, fact, "memory.csv")
 

@@ -123,6 +123,8 @@ def findings(case: Case) -> Iterator[Finding]:
         yield from _other_threads(death)
     if crashed:
         yield from _repeats(case, crashed)
+        for run in case.probed:
+            yield from _checked(run)
 
 
 def crash_signal(death: Observation) -> str | None:
@@ -215,7 +217,7 @@ def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
         yield from (over, (CORRUPTION, 0.0 if fault.access != "write" else 1.0, fact))
     elif fault.mapping in ("nothing", ""):
         fact = f"{where} at {address:#x}, where nothing is mapped"
-        yield from ((ARGUMENT, 2.0, fact), (CORRUPTION, 0.5, fact), (RACE, 0.5, fact))
+        yield from ((ARGUMENT, 2.5, fact), (CORRUPTION, 0.5, fact), (RACE, 0.5, fact))
     else:
         fact = f"{where} at {address:#x}, which belongs to {fault.mapping} and may not be used so"
         yield from ((ARGUMENT, 1.5, fact), (CORRUPTION, 1.0, fact))
@@ -256,6 +258,31 @@ def _recursion(death: Observation) -> Iterator[Finding]:
         yield finding(OVERFLOW, "recursion", death, 1.5, "more Python calls were open than faulthandler lists", "stacks.txt")
     if line := _said(death, "stack overflow"):
         yield finding(OVERFLOW, "message", death, 2.5, f"it said so: {line}", "stderr.log")
+
+
+def _checked(run: Observation) -> Iterator[Finding]:
+    """What a checked heap saw: the misuse itself, before the crash that it causes."""
+    held = all(result.held for result in run.probes)
+    if not held or not run.trial.probes:
+        return
+    if line := _said(run, "heap damaged"):
+        yield finding(CORRUPTION, "checked heap", run, 3.5, f"with a checked heap it ends at the damage: {line}", "stderr.log")
+    for error in run.heap_errors:
+        where = f" in {error.frames[0]}" if error.frames else ""
+        fact = f"valgrind saw an {error.what[:1].lower()}{error.what[1:]}{where}: {error.about or 'no block of the heap'}"
+        wild = "not stack'd" in error.about
+        if error.what.startswith(("Invalid free", "Mismatched free")) or "free'd" in error.about:
+            yield finding(CORRUPTION, "checked heap", run, 4.0, fact, "valgrind.log")
+            yield finding(ARGUMENT, "checked heap", run, -2.0, fact, "valgrind.log")
+            return
+        if error.what.startswith("Invalid write"):
+            yield finding(CORRUPTION, "checked heap", run, 1.0 if wild else 3.0, fact, "valgrind.log")
+            yield finding(ARGUMENT, "checked heap", run, 1.5, fact, "valgrind.log")
+            return
+        if error.what.startswith("Invalid read"):
+            yield finding(ARGUMENT, "checked heap", run, 3.0, fact, "valgrind.log")
+            yield finding(CORRUPTION, "checked heap", run, -0.5, fact, "valgrind.log")
+            return
 
 
 # ------------------------------------------------------------------ other threads
@@ -302,7 +329,7 @@ def _repeats(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
     if len(steps) == 1 and len(signals) == 1:
         fact = f"all {len(bad)} deaths of the known-bad cell came at the same step ({next(iter(steps))}) with the same signal"
         yield finding(RACE, "repeats", bad[0], -1.5, fact)
-        yield finding(ARGUMENT, "repeats", bad[0], 0.5, fact)
+        yield finding(ARGUMENT, "repeats", bad[0], 1.0, fact)
     elif len(signals) > 1 or len(steps) > 1:
         fact = f"{len(bad)} deaths of the same cell came at {len(steps)} different steps with {len(signals)} kind(s) of signal"
         yield finding(RACE, "repeats", bad[0], 1.5, fact)

@@ -17,6 +17,8 @@ UNKNOWN_CURED = 0.12  # chance that a probe happens to help against something th
 MOST_NATS = 3.5  # one run under one probe proves no more
 LEAST_BITS = 0.08  # a probe that is expected to teach less is not worth its time
 CLEAR = 0.88  # probability of the first cause from which no probe is needed
+CHECKED = "valgrind"  # sees the misuse of memory itself; slow, so it comes last and only for causes that it tells apart
+SEEN_BY_IT = ("native_memory_corruption", "native_bad_argument", "native_thread_race")
 Chances = Mapping[str, Cause]
 
 
@@ -52,11 +54,14 @@ def propose(
         return None
     best, most = None, LEAST_BITS
     for name in names:
-        if name in tried or not any(cause.goes_away(name) > UNKNOWN_CURED for cause in causes.values()):
+        if name in tried or name == CHECKED or not any(cause.goes_away(name) > UNKNOWN_CURED for cause in causes.values()):
             continue
         bits = information(name, shares, causes, case.death_rate)
         if bits > most and available(name):
             best, most = name, bits
+    seen = sum(shares.get(cause, 0.0) for cause in SEEN_BY_IT)
+    if best is None and CHECKED not in tried and seen > 0.5 and available(CHECKED):
+        return CHECKED
     return best
 
 
