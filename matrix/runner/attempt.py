@@ -39,6 +39,7 @@ JUDGE_S = 0.05  # where no sample sets the pace
 WORTH_SYNCING_S = 1.0  # a shorter attempt is repeated sooner than it is made safe against a power cut; resuming finds what is not whole
 READ_BYTES = 1 << 20
 AUTOPSY_WINDOW_S = 1.0
+GIVE_UP_S = 60.0  # after SIGKILL
 PAUSE_S = 2.0  # a wait that took so much longer than asked for: the tool was stopped (Ctrl-Z), or had no processor
 TRACER_S = 0.1  # a tracer learns of the end when we do, and has a line to write
 HOOK = Path(__file__).with_name("hook")
@@ -176,7 +177,7 @@ class Supervisor:
             for descriptor in () if to_file else readers:
                 os.set_blocking(descriptor, False)
                 selector.register(descriptor, selectors.EVENT_READ)
-            while not child.over:
+            while not child.over and not self._cannot_be_ended():
                 due = sampler.next_s if self.job.watch else next_judge
                 for key, _ in selector.select(max(0.0, due - self._now())):
                     if key.fd == child.status_fd:
@@ -210,6 +211,10 @@ class Supervisor:
             self.paused_s += late_s
             self.patience.paused(late_s)
             self.parser.paused(late_s)
+
+    def _cannot_be_ended(self) -> bool:
+        """SIGKILL does not reach a process that waits for a dead disk or a server that is gone."""
+        return self.ending_s is not None and self._now() > self.ending_s + GIVE_UP_S
 
     def _note_start(self, child: Child) -> None:
         if child.pid and not self.tree.main:

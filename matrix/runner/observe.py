@@ -102,6 +102,8 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     if raw.group is None:
         missing.append(NotCollected(what="memory cgroup", why=cgroup.why_not() or "none was made"))
     missing += raw.surroundings.missing()
+    if raw.child.pid and raw.child.ended is None:
+        missing.append(NotCollected(what="exit status", why="it did not end by SIGKILL: it waits within the kernel"))
     dumps = _dumps(folder, raw)
     said = details.said(folder, dumps, hook, raw.child.pid)
     bus = [pid for pid in crashing if _signal_of(pid, raw, ending, events) == "SIGBUS"]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from matrix.diagnosis.hangs import HangClass, classes, hang_class
 from matrix.records import Observation, ProcessSeen
+from matrix.runner import attempt
 from matrix.runner.patience import Limits
 from tests.matrix.conftest import Observe
 
@@ -78,3 +84,73 @@ def test_the_thread_that_keeps_the_interpreter_lock_is_named(observe: Observe) -
 @pytest.mark.parametrize(("state", "wchan"), [("D", "folio_wait_bit"), ("S", "nfs_wait_bit_killable")])
 def test_a_process_that_waits_for_a_disk_is_told(state: str, wchan: str) -> None:
     assert hang_class(ProcessSeen(pid=1, ppid=0, role="main", name="python", state=state, wchan=wchan), ()) == "disk"
+
+
+# ------------------------------------------------------------------ state D
+@pytest.fixture
+def frozen(tmp_path: Path) -> Iterator[Path]:
+    """A file system on which every write waits within the kernel, beyond the reach of SIGKILL, until it is thawed."""
+    tools = [shutil.which(name, path=f"{os.environ['PATH']}:/sbin:/usr/sbin") for name in ("mkfs.ext4", "mount", "umount", "fsfreeze")]
+    if os.geteuid() or not all(tools):
+        pytest.skip("needs root, mkfs.ext4 and fsfreeze")
+    mkfs, mount, umount, freeze = map(str, tools)
+    image, folder = tmp_path / "image", tmp_path / "frozen"
+    folder.mkdir()
+    image.write_bytes(b"")
+    os.truncate(image, 8 << 20)
+    subprocess.run([mkfs, "-q", "-F", image], check=True)
+    if subprocess.run([mount, "-o", "loop", image, folder], capture_output=True).returncode:
+        pytest.skip("no loop device can be had here")
+    try:
+        subprocess.run([freeze, "-f", folder], check=True)
+        yield folder
+    finally:
+        subprocess.run([freeze, "-u", folder], capture_output=True)
+        for _ in range(50):
+            if not subprocess.run([umount, folder], capture_output=True).returncode:
+                break
+            time.sleep(0.1)
+
+
+def thaw_once_killed(folder: Path) -> None:
+    """Wait until somebody has sent SIGKILL to the process that waits for this folder."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        for status in Path("/proc").glob("[0-9]*/status"):
+            try:
+                pending = next(line for line in status.read_text().splitlines() if line.startswith("ShdPnd"))
+                if int(pending.split()[1], 16) >> 8 & 1 and str(folder) in (status.parent / "cmdline").read_text():
+                    subprocess.run(["fsfreeze", "-u", folder], env={"PATH": "/sbin:/usr/sbin:/bin:/usr/bin"})
+                    return
+            except (OSError, StopIteration):
+                continue
+        time.sleep(0.05)
+
+
+def test_a_process_that_waits_for_a_dead_disk_is_told(observe: Observe, frozen: Path) -> None:
+    thaw = threading.Thread(target=thaw_once_killed, args=(frozen,))
+    thaw.start()
+    seen = observe(STEP + f"open({str(frozen / 'log')!r}, 'w').write('x')", limits=Limits(idle_s=1, stall_s=3))
+    thaw.join()
+    (process,) = [process for process in seen.processes if process.role == "main"]
+    assert (seen.exit.ended_by, process.state, hang_of(seen)) == ("stall", "D", "disk"), process
+    assert any("open" in frame or "<module>" in frame for frame in process.stack) or not process.stack
+
+
+@pytest.mark.slow
+def test_a_process_that_no_signal_ends_does_not_stop_the_tool(observe: Observe, frozen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt, "GIVE_UP_S", 2.0)
+    seen = observe(STEP + f"open({str(frozen / 'log')!r}, 'w').write('x')", limits=Limits(stall_s=2))
+    assert (seen.exit.ended_by, seen.exit.returncode) == ("stall", None)
+    assert "exit status" in {missing.what for missing in seen.not_collected}
+    assert hang_of(seen) == "disk"
+
+
+def test_a_parent_that_waits_for_a_child_to_become_a_program_waits_for_no_disk(observe: Observe, tmp_path: Path) -> None:
+    """vfork: state D as well."""
+    os.mkfifo(tmp_path / "never")
+    actions = f"[(os.POSIX_SPAWN_OPEN, 9, {str(tmp_path / 'never')!r}, os.O_RDONLY, 0)]"
+    seen = observe(
+        STEP + f"import os; os.posix_spawn('/bin/true', ['true'], {{}}, file_actions={actions})", limits=Limits(idle_s=1, stall_s=2)
+    )
+    assert (seen.exit.ended_by, hang_of(seen)) == ("stall", "child"), seen.processes
