@@ -89,7 +89,7 @@ def _across_lines(text: str, known: set[int]) -> Iterator[Hit]:
 
 def _with_rest(text: str, hit: Hit) -> Hit:
     """With what follows on the next line when the value ran to the end of its line and the next one begins with more of it."""
-    if hit.end < len(text) and text[hit.end] not in "\r\n" or hit.kind == "private-key":
+    if (hit.end < len(text) and text[hit.end] not in "\r\n") or hit.kind == "private-key":
         return hit
     rest = _REST_OF_WORD.match(text, hit.end)
     if not rest or "=" in rest[1].rstrip("="):

@@ -10,13 +10,16 @@ from collections.abc import Iterable, Iterator
 from reports.redact.hits import Hit
 
 # Accounts and machines that say nothing about who runs them.
-GENERIC = frozenset(
-    "root user users ubuntu debian admin administrator runner ec2-user centos fedora vagrant docker jovyan app data shared public guest nobody "
-    "build builder ci jenkins work train test model conda python linuxbrew git default daemon www-data slurm ray dev me you name "
-    "localhost localdomain ip6-localhost host server node main master worker gpu cpu linux darwin local none unknown container".split()
-)
+GENERIC = {
+    "root", "user", "users", "ubuntu", "debian", "admin", "administrator", "runner", "ec2-user", "centos", "fedora", "vagrant",
+    "docker", "jovyan", "app", "data", "shared", "public", "guest", "nobody", "build", "builder", "ci", "jenkins", "work", "train",
+    "test", "model", "conda", "python", "linuxbrew", "git", "default", "daemon", "www-data", "slurm", "ray", "dev", "me", "you",
+    "name", "localhost", "localdomain", "ip6-localhost", "host", "server", "node", "main", "master", "worker", "gpu", "cpu", "linux",
+    "darwin", "local", "none", "unknown", "container",
+}  # fmt: skip
 _HOME = re.compile(
-    r"(?:/(?:home|Users|export/home)/|[A-Za-z]:\\{1,2}Users\\{1,2})((?:[^/\\\s:;,\"'<>|*?]+ )?[^/\\\s:;,\"'<>|*?()]+)(?=[/\\]|(?=[\s:;,\"'<>)]|$))"
+    r"(?:/(?:home|Users|export/home)/|[A-Za-z]:\\{1,2}Users\\{1,2})"
+    r"((?:[^/\\\s:;,\"'<>|*?]+ (?=[^/\\\s]+[/\\]))?[^/\\\s:;,\"'<>|*?()]+)(?=[/\\\s:;,\"'<>)]|$)"
 )
 _EMAIL = re.compile(r"(?<![\w.+/-])[A-Za-z0-9][\w.+-]{0,63}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z]{2,24}(?![\w@])(?!\.\d)")
 _LOGIN = re.compile(r"(?<![\w.@/-])([a-z_][a-z0-9_.-]{1,31})@([A-Za-z0-9][A-Za-z0-9.-]{0,62})(?=:[~/]|:\s*[~$#]|\]?[$#]\s| ~|'s password)")

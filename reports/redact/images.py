@@ -42,7 +42,7 @@ def _jpeg(data: bytes) -> bytes:
             break
         (length,) = struct.unpack_from(">H", data, position + 2)
         end = position + 2 + length
-        if not (marker == 0xFE or 0xE1 <= marker <= 0xEF and marker != 0xEE):
+        if not (marker == 0xFE or (0xE1 <= marker <= 0xEF and marker != 0xEE)):
             kept.append(data[position:end])
         position = end
     return b"".join([*kept, data[position:]])

@@ -10,13 +10,16 @@ from reports.redact.hits import Hit
 
 Strength = int  # 0: no secret, 1: only when the value looks like a key, 2: whatever the value
 
-_SERVICES = frozenset(
-    "adafruit adobe airtable algolia alibaba asana atlassian beamer bitbucket bittrex cloudant cloudflare codecov cohere coinbase comet "
-    "confluence confluent contentful datadog discord dropbox droneci elastic etsy facebook fastly finicity finnhub flickr freshbooks gitter "
-    "gocardless grafana heroku hubspot intercom jfrog artifactory jira kraken kucoin launchdarkly linear linkedin mailchimp mailgun mapbox "
-    "mattermost meraki messagebird mlflow neptune netlify newrelic relic okta openai pinecone plaid privateai rapidapi sendbird sentry snyk "
-    "softlayer sonar squarespace sumo sumologic telegram travis twilio twitch twitter typeform wandb yandex zendesk contribsys ibm".split()
-)
+_SERVICES = {
+    "adafruit", "adobe", "airtable", "algolia", "alibaba", "asana", "atlassian", "beamer", "bitbucket", "bittrex", "cloudant",
+    "cloudflare", "codecov", "cohere", "coinbase", "comet", "confluence", "confluent", "contentful", "datadog", "discord", "dropbox",
+    "droneci", "elastic", "etsy", "facebook", "fastly", "finicity", "finnhub", "flickr", "freshbooks", "gitter", "gocardless",
+    "grafana", "heroku", "hubspot", "intercom", "jfrog", "artifactory", "jira", "kraken", "kucoin", "launchdarkly", "linear",
+    "linkedin", "mailchimp", "mailgun", "mapbox", "mattermost", "meraki", "messagebird", "mlflow", "neptune", "netlify", "newrelic",
+    "relic", "okta", "openai", "pinecone", "plaid", "privateai", "rapidapi", "sendbird", "sentry", "snyk", "softlayer", "sonar",
+    "squarespace", "sumo", "sumologic", "telegram", "travis", "twilio", "twitch", "twitter", "typeform", "wandb", "yandex", "zendesk",
+    "contribsys", "ibm",
+}  # fmt: skip
 CLUES = re.compile(
     "pass|pwd|secret|token|key|cred|auth|cookie|session|signature|webhook|dsn|connection|licen|login|" + "|".join(sorted(_SERVICES))
 )
@@ -31,33 +34,38 @@ _AFTER = re.compile(
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 _STRONG = {
-    "password", "passwd", "passphrase", "passcode", "pwd", "secret", "secrets", "token", "credential", "credentials", "creds", "apikey",
-    "authtoken", "accesskey", "secretkey", "privatekey", "authorization", "cookie", "accesstoken", "refreshtoken", "userpass", "dbpass",
+    "password", "passwd", "passphrase", "passcode", "pwd", "secret", "secrets", "token", "credential", "credentials", "creds",
+    "apikey", "authtoken", "accesskey", "secretkey", "privatekey", "authorization", "cookie", "accesstoken", "refreshtoken",
+    "userpass", "dbpass",
 }  # fmt: skip
 _STRONG_BEFORE_KEY = {
-    "api", "access", "secret", "private", "encryption", "signing", "master", "account", "shared", "license", "auth", "client", "storage",
-    "service", "write", "read", "subscription", "app", "application", "consumer", "deploy", "integration", "server", "admin", "user", "ssh",
+    "api", "access", "secret", "private", "encryption", "signing", "master", "account", "shared", "license", "auth", "client",
+    "storage", "service", "write", "read", "subscription", "app", "application", "consumer", "deploy", "integration", "server",
+    "admin", "user", "ssh",
 }  # fmt: skip
 _WEAK = {"key", "auth", "pass", "sig", "signature", "session", "sessionid", "sid", "sas", "dsn", "webhook", "cred", "license", "login"}
 _NOT_A_VALUE = {
-    "file", "path", "dir", "folder", "url", "uri", "endpoint", "host", "port", "name", "names", "length", "len", "size", "count", "type",
-    "types", "ttl", "expiry", "expires", "expiration", "limit", "index", "idx", "num", "class", "error", "errors", "mode", "format", "loss",
-    "version", "policy", "prefix", "suffix", "provider", "method", "fn", "func", "required", "enabled", "valid", "ids", "id", "rate", "time",
-    "s", "sec", "per", "usage", "seen", "total", "emb", "embedding", "embeddings", "embed", "dropout", "dim", "mask", "masks", "labels", "module",
+    "file", "path", "dir", "folder", "url", "uri", "endpoint", "host", "port", "name", "names", "length", "len", "size", "count",
+    "type", "types", "ttl", "expiry", "expires", "expiration", "limit", "index", "idx", "num", "class", "error", "errors", "mode",
+    "format", "loss", "version", "policy", "prefix", "suffix", "provider", "method", "fn", "func", "required", "enabled", "valid",
+    "ids", "id", "rate", "time", "s", "sec", "per", "usage", "seen", "total", "emb", "embedding", "embeddings", "embed", "dropout",
+    "dim", "mask", "masks", "labels", "module",
 }  # fmt: skip
 _TEXT_TOKENS = {
-    "pad", "eos", "bos", "unk", "cls", "sep", "mask", "special", "num", "n", "max", "min", "total", "per", "count", "next", "prev", "new",
-    "image", "stop", "start", "end", "input", "output", "prompt", "completion", "first", "last", "vocab", "word", "sub", "decoder", "eot",
-    "class", "register", "csrf", "text", "byte", "each", "by", "unexpected", "current", "tokens", "of",
+    "pad", "eos", "bos", "unk", "cls", "sep", "mask", "special", "num", "n", "max", "min", "total", "per", "count", "next", "prev",
+    "new", "image", "stop", "start", "end", "input", "output", "prompt", "completion", "first", "last", "vocab", "word", "sub",
+    "decoder", "eot", "class", "register", "csrf", "text", "byte", "each", "by", "unexpected", "current", "tokens", "of",
 }  # fmt: skip
 _HASHES = {
-    "sha", "sha1", "sha256", "md5", "hash", "digest", "checksum", "commit", "rev", "revision", "head", "build", "buildid", "uuid", "inode",
-    "etag", "fingerprint", "crc", "version", "program", "tree", "blob", "file", "layer", "trace", "span", "run", "job", "container",
-    "cgroup", "device", "gpu", "boot", "machine", "cache", "primary", "foreign", "sort", "public", "pub", "cell", "id", "attempt", "path",
+    "sha", "sha1", "sha256", "md5", "hash", "digest", "checksum", "commit", "rev", "revision", "head", "build", "buildid", "uuid",
+    "inode", "etag", "fingerprint", "crc", "version", "program", "tree", "blob", "file", "layer", "trace", "span", "run", "job",
+    "container", "cgroup", "device", "gpu", "boot", "machine", "cache", "primary", "foreign", "sort", "public", "pub", "cell", "id",
+    "attempt", "path",
 }  # fmt: skip
 _TRIVIAL = {
-    "true", "false", "none", "null", "nil", "yes", "no", "on", "off", "undefined", "unset", "empty", "default", "str", "string", "int", "bool",
-    "required", "optional", "missing", "invalid", "expired", "redacted", "changeme", "example", "is", "not", "was", "and", "or", "for", "in", "bytes",
+    "true", "false", "none", "null", "nil", "yes", "no", "on", "off", "undefined", "unset", "empty", "default", "str", "string", "int",
+    "bool", "required", "optional", "missing", "invalid", "expired", "redacted", "changeme", "example", "is", "not", "was", "and",
+    "or", "for", "in", "bytes", "value", "values",
 }  # fmt: skip
 _PLACEHOLDER = re.compile(
     r"\$\{?\w*\}?|\{\{.*|<.*|%\w+%|\*+|[xX.]+|-+|REDACTED\b.*|(?:os\.)?(?:environ|getenv)\b.*|\w+\(.*|self\..*|args\..*|config\..*"

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from reports.redact.finder import find
 from reports.redact.identity import Identities
 from reports.redact.named import is_secret, strength_of
-from reports.redact.finder import find
 
 Found = tuple[str, str]  # kind and value
 DEEPEST = 200

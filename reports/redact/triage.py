@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterator
 from reports.redact.entropy import LONG_WORD, looks_random
 from reports.redact.identity import TRACES
 from reports.redact.named import CLUES, NAMES, strength_of
-from reports.redact.shapes import ANY_PREFIX, TRACES as FORM_TRACES
+from reports.redact.shapes import ANY_PREFIX
+from reports.redact.shapes import TRACES as FORM_TRACES
 
 LINES_AFTER = 2  # a key that is wrapped goes on there
 _DULL = re.compile(r"[\W\d_]*[A-Za-z]{0,3}[\W\d_]*")

@@ -1,0 +1,129 @@
+"""Zip files: written with the same bytes for the same content, read without trusting them."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+import zipfile
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO
+
+from reports.package.manifest import NAME as MANIFEST
+from reports.package.manifest import from_json
+
+LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first moment that a zip can tell
+MOST_FILES = 100_000
+MOST_BYTES = 4 << 30
+HIGHEST_RATIO = 400  # unpacked to packed; text of a log reaches 100
+LARGE = 16 << 20  # bytes; a ratio matters only from here on
+CHUNK = 1 << 20
+
+
+class UnsafePackage(Exception):
+    """An archive that could write where it should not, or fill the disk."""
+
+
+def info(name: str) -> zipfile.ZipInfo:
+    """An entry that says nothing about when and by whom it was made."""
+    entry = zipfile.ZipInfo(name, LONG_AGO)
+    entry.create_system = 3
+    entry.external_attr = (stat.S_IFREG | (0o755 if name.endswith((".sh", ".py")) else 0o644)) << 16
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    return entry
+
+
+def checked(path: Path) -> zipfile.ZipFile:
+    """The opened archive.  Raises UnsafePackage for what must not be unpacked, ValueError when it is no zip file."""
+    try:
+        packed = zipfile.ZipFile(path)
+    except zipfile.BadZipFile as problem:
+        raise ValueError(f"{path} is not a package: {problem}") from problem
+    try:
+        _check(packed.infolist())
+    except UnsafePackage:
+        packed.close()
+        raise
+    return packed
+
+
+def _check(entries: list[zipfile.ZipInfo]) -> None:
+    if len(entries) > MOST_FILES:
+        raise UnsafePackage(f"it holds {len(entries):,} files; no package holds more than {MOST_FILES:,}")
+    seen: set[str] = set()
+    for entry in entries:
+        _check_name(entry.orig_filename, seen)
+        kind = stat.S_IFMT(entry.external_attr >> 16)
+        if kind not in (0, stat.S_IFREG) or entry.is_dir():
+            raise UnsafePackage(f"{entry.filename!r} is a link, a folder or a device; a package holds plain files only")
+        if entry.flag_bits & 1:
+            raise UnsafePackage(f"{entry.filename!r} is encrypted")
+        if entry.file_size > LARGE and entry.file_size > HIGHEST_RATIO * max(1, entry.compress_size):
+            raise UnsafePackage(f"{entry.filename!r} would grow {entry.file_size // max(1, entry.compress_size):,} times: a zip bomb")
+    total = sum(entry.file_size for entry in entries)
+    if total > MOST_BYTES:
+        raise UnsafePackage(f"it would take {total >> 20:,} MiB; no package takes more than {MOST_BYTES >> 20:,} MiB")
+
+
+def _check_name(name: str, seen: set[str]) -> None:
+    pure = PurePosixPath(name)
+    if pure.is_absolute() or PureWindowsPath(name).drive or PureWindowsPath(name).root:
+        raise UnsafePackage(f"{name!r} is an absolute path")
+    if "\\" in name or "\0" in name or not pure.parts or ".." in pure.parts or name != pure.as_posix():
+        raise UnsafePackage(f"{name!r} is no plain path inside the package")
+    if name.lower() in seen:
+        raise UnsafePackage(f"{name!r} is there twice")
+    seen.add(name.lower())
+
+
+def unpack(path: Path, target: Path) -> None:
+    """Into a new folder; nothing is written before every entry was looked at.  Raises as `checked` does, and UnsafePackage when an
+    entry is larger than it says."""
+    with checked(path) as packed:
+        target.mkdir(parents=True, exist_ok=True)
+        for entry in packed.infolist():
+            place = target / entry.filename
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with packed.open(entry) as source, open(place, "xb") as sink:  # noqa: PTH123
+                _copy(source, sink, entry)
+            place.chmod(0o700 if place.suffix in (".sh", ".py") else 0o600)
+
+
+def _copy(source: IO[bytes], sink: IO[bytes], entry: zipfile.ZipInfo) -> None:
+    left = entry.file_size
+    while data := source.read(CHUNK):
+        left -= len(data)
+        if left < 0:
+            raise UnsafePackage(f"{entry.filename!r} is larger than it says")
+        sink.write(data)
+
+
+def mismatches(path: Path) -> list[str]:
+    """What differs between a package and its manifest, as sentences; [] when nothing does.  Raises as `checked` does."""
+    with checked(path) as packed:
+        there = {entry.filename: entry for entry in packed.infolist()}
+        if MANIFEST not in there:
+            return [f"{MANIFEST} is missing"]
+        try:
+            listed = {entry.name: entry for entry in from_json(packed.read(MANIFEST))}
+        except ValueError as problem:
+            return [str(problem)]
+        found = [f"{name} is missing" for name in sorted(listed.keys() - there.keys())]
+        found += [f"{name} is not in the manifest" for name in sorted(there.keys() - listed.keys() - {MANIFEST})]
+        for name in sorted(listed.keys() & there.keys()):
+            if differs := _differs(packed, name, listed[name].size, listed[name].sha256):
+                found.append(f"{name} {differs}")
+        return found
+
+
+def _differs(packed: zipfile.ZipFile, name: str, size: int, sha256: str) -> str | None:
+    digest, read = hashlib.sha256(), 0
+    try:
+        with packed.open(name) as source:
+            while data := source.read(CHUNK):
+                digest.update(data)
+                read += len(data)
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError) as problem:
+        return f"cannot be read: {problem}"
+    if read != size:
+        return f"has {read:,} bytes, the manifest says {size:,}"
+    return None if digest.hexdigest() == sha256 else "has another content than the manifest says"

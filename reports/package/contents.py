@@ -1,0 +1,191 @@
+"""What goes into a package, the most important first, and what does not and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from matrix.records import Attempt
+from reports.folder import AttemptFolder, RunFolder
+from reports.package.choose import Chosen
+from reports.package.manifest import Missing
+from reports.package.replaying import Program, program_of, recipe
+from reports.package.summary import summary
+
+Kind = Literal["minimal", "extended"]
+KIT = Path(__file__).with_name("kit")
+EVIDENCE = (".json", ".jsonl", ".log", ".csv", ".txt", ".svg", ".png")
+COLLECTORS = {
+    "memory.csv": "memory sampler",
+    "hook.jsonl": "hook in the child",
+    "maps.txt": "library census",
+    "stdout.log": "output",
+    "stderr.log": "output",
+    "attempt.json": "planner",
+    "observation.json": "supervisor",
+}
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*$")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One file to be packed: a file on disk, or bytes that were just made."""
+
+    name: str
+    content: Path | bytes
+    collector: str
+    duration_s: float | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
+
+    @property
+    def is_ours(self) -> bool:
+        """A script of the kit: it came with this program and holds nothing of a run."""
+        return isinstance(self.content, Path) and self.content.parent == KIT
+
+    def open(self) -> BinaryIO:
+        return io.BytesIO(self.content) if isinstance(self.content, bytes) else self.content.open("rb")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What the user asks for."""
+
+    kind: Kind = "minimal"
+    cores: bool = False
+    own_files: Sequence[Path] = ()  # of the program, to replay it
+    program_changed: bool = False  # since the run
+
+
+def contents(folder: RunFolder, chosen: Chosen, wish: Wish, environment: list[dict[str, Any]]) -> tuple[list[Entry], list[Missing]]:
+    missing = [Missing(what=entry["name"], why=entry["why"]) for entry in environment if entry["status"] != "collected"]
+    seconds = sum(entry["duration_s"] for entry in environment)
+    entries = [Entry(name="SUMMARY.md", content=summary(folder, chosen, wish.kind).encode(), collector="package")]
+    entries += _top(folder, missing)
+    entries.append(Entry(name="environment.json", content=_json(environment), collector="environment", duration_s=round(seconds, 3)))
+    entries += _replay(folder, chosen, wish, missing)
+    for found in chosen.cited:
+        entries += _attempt(found, wish, missing)
+    rest = [found for found in folder.attempts if found.id not in chosen.ids]
+    if wish.kind == "extended":
+        for found in rest:
+            entries += _attempt(found, wish, missing)
+        entries += [*_history(folder), *_freeze(chosen, missing)]
+    elif rest:
+        missing.append(
+            Missing(what=f"{len(rest)} other attempts", why="only the chosen ones are in a minimal package; --extended adds all")
+        )
+    return entries, [*missing, *_problems(folder)]
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _top(folder: RunFolder, missing: list[Missing]) -> Iterator[Entry]:
+    names = ["report.html", "report.md", "verdict.json", "plan.json", "spec.yaml", "launch.sh"]
+    names += sorted(path.relative_to(folder.path).as_posix() for path in (folder.path / "plots").glob("*") if _is_plain(path))
+    for name in names:
+        path = folder.path / name
+        if _is_plain(path):
+            yield Entry(name=name, content=path, collector="report" if name.startswith(("report", "plots", "launch")) else "planner")
+        elif name == "launch.sh":
+            missing.append(Missing(what=name, why="the verdict names no fix for which a run survived"))
+        else:
+            missing.append(Missing(what=name, why="the run folder has no such file"))
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+# ------------------------------------------------------------------ to run it again
+def _replay(folder: RunFolder, chosen: Chosen, wish: Wish, missing: list[Missing]) -> Iterator[Entry]:
+    source = next((found.attempt for found in (chosen.failing, chosen.surviving) if found and found.attempt), None)
+    if source is None:
+        missing.append(Missing(what="reproduce.py", why="no complete attempt died or survived, so there is nothing to replay"))
+        return
+    program = program_of(source, wish.own_files)
+    yield Entry(name="reproduce.py", content=KIT / "reproduce.py", collector="package")
+    yield Entry(name="scripts/isolate.sh", content=KIT / "isolate.sh", collector="package")
+    yield Entry(name="scripts/monitor.py", content=KIT / "monitor.py", collector="package")
+    yield Entry(name="scripts/replay.json", content=_json(recipe(folder, chosen, program)), collector="package")
+    yield Entry(name="program/README.txt", content=_about(source, program, wish).encode(), collector="package")
+    yield from (Entry(name=name, content=path, collector="program") for name, path in program.files.items())
+    for word, size in program.inputs.items():
+        missing.append(Missing(what=f"input {word}", why="data of the program are not packed", size=size))
+    if not program.files:
+        missing.append(Missing(what="program", why="no file of its own was found: it is an installed program"))
+
+
+def _about(attempt: Attempt, program: Program, wish: Wish) -> str:
+    changed = "They were changed since the run, so a replay may end differently.\n" if wish.program_changed else ""
+    listed = "".join(f"  {word} ({size:,} bytes)\n" for word, size in program.inputs.items()) or "  none\n"
+    count = len(program.files)
+    return (
+        f"The program's own files ({count}), as they were found from its command and its imports; installed packages are not here\n"
+        f"(their versions are in environment.json).\n{changed}"
+        f"Inputs that the command names and that are not packed; put them here to replay it:\n{listed}"
+    )
+
+
+# ------------------------------------------------------------------ attempts
+def _attempt(found: AttemptFolder, wish: Wish, missing: list[Missing]) -> Iterator[Entry]:
+    seen = found.observation
+    base = f"attempts/{found.id}"
+    for path in sorted(found.path.iterdir()) if found.path.is_dir() else []:
+        name = f"{base}/{path.name}"
+        if path.is_symlink():
+            missing.append(Missing(what=name, why="it is a link"))
+        elif path.is_dir():
+            missing.append(Missing(what=f"{name}/", why="the program's own output is not packed"))
+        elif path.name.startswith("core"):
+            if wish.cores:
+                yield Entry(name=name, content=path, collector="kernel", duration_s=seen.wall_s if seen else None)
+            else:
+                missing.append(
+                    Missing(what=name, why="a core holds the whole memory of a process; --cores packs it", size=path.stat().st_size)
+                )
+        elif path.suffix in EVIDENCE and not path.name.startswith("."):
+            collector = COLLECTORS.get(path.name, "stacks" if "stacks" in path.name else "attempt")
+            yield Entry(name=name, content=path, collector=collector, duration_s=round(seen.wall_s, 3) if seen else None)
+        else:
+            missing.append(Missing(what=name, why="it is no file that the tool wrote", size=path.stat().st_size))
+    missing += [Missing(what=f"{base}: {gap.what}", why=gap.why) for gap in (seen.not_collected if seen else [])]
+
+
+# ------------------------------------------------------------------ what only the extended package has
+def _history(folder: RunFolder) -> Iterator[Entry]:
+    """Each different specification among the runs of this name, under the stamp of the first run that had it."""
+    known: set[bytes] = set()
+    for path in sorted(folder.path.resolve().parent.glob("*/spec.yaml")):
+        text = path.read_bytes()
+        if text not in known:
+            known.add(text)
+            yield Entry(name=f"history/{path.parent.name}-spec.yaml", content=text, collector="package")
+
+
+def _freeze(chosen: Chosen, missing: list[Missing]) -> Iterator[Entry]:
+    attempt = next((found.attempt for found in chosen.cited if found.attempt), None)
+    if attempt is None or not _PYTHON.search(attempt.argv[0]):
+        missing.append(Missing(what="pip-freeze.txt", why="the command starts no Python interpreter"))
+        return
+    try:
+        command = [attempt.argv[0], "-m", "pip", "--disable-pip-version-check", "freeze", "--all"]
+        done = subprocess.run(command, cwd="/", capture_output=True, timeout=120, check=True, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.SubprocessError) as problem:
+        missing.append(Missing(what="pip-freeze.txt", why=f"pip cannot be asked: {type(problem).__name__}"))
+        return
+    yield Entry(name="pip-freeze.txt", content=done.stdout, collector="pip freeze")
+
+
+def _problems(folder: RunFolder) -> list[Missing]:
+    return [Missing(what="a file of the run folder", why=text) for text in folder.problems]

@@ -1,0 +1,54 @@
+"""MANIFEST.json: what a package holds, where it comes from, and what is not in it and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+NAME = "MANIFEST.json"
+SCHEMA = "matrix.package/1"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Held:
+    """One file of the package."""
+
+    name: str
+    size: int  # bytes
+    sha256: str
+    collector: str  # who wrote it
+    duration_s: float | None  # how long that took; of an attempt's files the attempt itself; None: written by the packing
+    status: str = "collected"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Missing:
+    what: str
+    why: str
+    size: int | None = None  # bytes; None: unknown, or nothing is there
+    status: str = "not collected"
+
+
+def to_json(run: str, kind: str, held: list[Held], missing: list[Missing], collectors: list[dict[str, Any]]) -> bytes:
+    body = {
+        "schema": SCHEMA,
+        "run": run,
+        "kind": kind,
+        "files": [vars(entry) for entry in sorted(held, key=lambda entry: entry.name)],
+        "not_collected": [vars(entry) for entry in missing],
+        "collectors": collectors,
+    }
+    return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def from_json(data: bytes) -> list[Held]:
+    """The files that a manifest lists.  Raises ValueError when it is no manifest of ours."""
+    body = json.loads(data)
+    if not isinstance(body, dict) or body.get("schema") != SCHEMA or not isinstance(body.get("files"), list):
+        raise ValueError(f"{NAME} is not of schema {SCHEMA}")
+    fields = {field.name for field in dataclasses.fields(Held)}
+    try:
+        return [Held(**{key: value for key, value in entry.items() if key in fields}) for entry in body["files"]]
+    except (TypeError, AttributeError) as problem:
+        raise ValueError(f"{NAME} is damaged: {problem}") from problem
