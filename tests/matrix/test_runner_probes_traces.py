@@ -116,6 +116,7 @@ int main(void) { char *block = malloc(16); fill(block, 18); free(block); return 
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("valgrind") is None or shutil.which("cc") is None, reason="valgrind or a C compiler is not installed")
 def test_valgrind_names_the_place_of_an_overrun_that_was_survived(observe: Observe, tmp_path: Path) -> None:
     (tmp_path / "overrun.c").write_text(OVERRUN)
@@ -173,6 +174,7 @@ print(json.dumps(told))
 '''
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(machine.why_no_mount()) or shutil.which("unshare") is None, reason="no mount namespace here")
 def test_a_full_shm_and_a_full_temp_folder_are_survived_when_they_are_bigger(tmp_path: Path) -> None:
     (tmp_path / "small").mkdir()

@@ -18,6 +18,7 @@ from matrix.runner.probes.change import INFINITE, Change, Prepared
 from matrix.runner.probes.watch import Seen, lower
 
 OTHER_ALLOCATORS = ("libjemalloc", "libtcmalloc", "libmimalloc", "libtbbmalloc_proxy")
+NOT_SEEN = "nothing could be read: it ended too soon, or this system has no /proc"
 Held = tuple[bool | None, str]
 
 
@@ -118,7 +119,7 @@ def _environment(change: Change, evidence: Evidence, everyone: list[Seen]) -> He
             if seen.environ.get(name) != value:
                 return False, f"pid {seen.pid} ({seen.name}) was started with {name}={seen.environ.get(name, '(unset)')}"
     if not everyone:
-        return None, "it ended before its environment could be read"
+        return None, NOT_SEEN
     text = " ".join(f"{name}={value}" if value is not None else f"{name} unset" for name, value in wanted.items())
     return True, f"at exec and after: {text}"
 
@@ -129,7 +130,7 @@ def _affinity(wanted: set[int], everyone: list[Seen], at_end: list[tuple[int, An
             return False, f"pid {pid} was allowed the processors {sorted(cpus)}"
     threads = max((seen.threads for seen in everyone), default=0)
     if not everyone and not at_end:
-        return None, "it ended before its affinity could be read"
+        return None, NOT_SEEN
     openblas = any("openblas" in name for seen in everyone for name in seen.libraries)
     fewer = "; OpenBLAS has no more threads than processors, whatever its variable says" if openblas else ""
     return True, f"Cpus_allowed {sorted(wanted)} in all threads (at most {threads} in one process){fewer}"
@@ -150,14 +151,14 @@ def _mapped(parts: tuple[str, ...], everyone: list[Seen]) -> Held:
         missing = [part for part in parts if not any(part in name for name in seen.libraries)]
         if missing:
             return False, f"pid {seen.pid} ({seen.name}) has not mapped {missing[0]}"
-    return (True, f"mapped: {', '.join(parts)}") if everyone else (None, "it ended before its maps could be read")
+    return (True, f"mapped: {', '.join(parts)}") if everyone else (None, NOT_SEEN)
 
 
 def _not_mapped(parts: tuple[str, ...], everyone: list[Seen], text: str) -> Held:
     for seen in everyone:
         if found := [name for name in sorted(seen.libraries) if any(part in name for part in parts)]:
             return False, f"pid {seen.pid} ({seen.name}) has mapped {found[0]}"
-    return (True, text) if everyone else (None, "it ended before its maps could be read")
+    return (True, text) if everyone else (None, NOT_SEEN)
 
 
 def _limit(name: str, wanted: int, everyone: list[Seen], evidence: Evidence) -> Held:
@@ -168,7 +169,7 @@ def _limit(name: str, wanted: int, everyone: list[Seen], evidence: Evidence) -> 
     for pid, soft in had:
         if lower(soft, wanted) != wanted:
             return False, f"{name}: pid {pid} had {soft}, not {_shown(wanted)}"
-    return (True, f"{name} {_shown(wanted)}") if had else (None, f"it ended before {name} could be read")
+    return (True, f"{name} {_shown(wanted)}") if had else (None, NOT_SEEN)
 
 
 def _in_group(everyone: list[Seen], group: cgroup.Group | None) -> Held:
@@ -229,13 +230,13 @@ def _all(everyone: list[Seen], holds: Any, text: str, but: str) -> Held:
     for seen in everyone:
         if not holds(seen):
             return False, f"pid {seen.pid} ({seen.name}) {but}"
-    return (True, text) if everyone else (None, "it ended before it could be looked at")
+    return (True, text) if everyone else (None, NOT_SEEN)
 
 
 def _main(evidence: Evidence, holds: Any, text: str, but: str) -> Held:
     seen = evidence.seen.get(evidence.main or 0)
     if seen is None:
-        return None, "it ended before it could be looked at"
+        return None, NOT_SEEN
     return (True, text) if holds(seen) else (False, but.format(seen))
 
 

@@ -45,7 +45,8 @@ def valgrind(context: Context, setting: str) -> Change:
     program = _tool(context, "valgrind")
     log = context.folder.resolve() / "valgrind.%p.log"
     wrapper = (program, "--tool=memcheck", "--trace-children=yes", "--num-callers=20", "--xml=no", f"--log-file={log}", "--")
-    return Change(wrapper=wrapper, env={"PYTHONMALLOC": "malloc"}, maps=("vgpreload_memcheck",))
+    no_core = {"RLIMIT_CORE": (0, context.limit("RLIMIT_CORE")[1])}  # valgrind would write one of its own, as large as all it had
+    return Change(wrapper=wrapper, env={"PYTHONMALLOC": "malloc"}, rlimits=no_core, maps=("vgpreload_memcheck",))
 
 
 def one_arena(context: Context, setting: str) -> Change:
