@@ -34,7 +34,8 @@ class Tier:
         self.capacity, self.dim = capacity, dim
         self.places: collections.OrderedDict[int, int] = collections.OrderedDict()  # row -> place, least recently used first
         self.free = list(range(capacity))
-        self.values: Floats = np.frombuffer(mmap.mmap(-1, 4 * capacity * dim), np.float32).reshape(capacity, dim)
+        memory = mmap.mmap(-1, 4 * capacity * dim, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.values: Floats = np.frombuffer(memory, np.float32).reshape(capacity, dim)
 
     def put(self, row: int, value: Floats) -> None:
         """Replaces what is there; a new row needs a free place."""
