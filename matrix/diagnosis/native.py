@@ -160,13 +160,13 @@ def _said(death: Observation, kind: str) -> str | None:
 # ------------------------------------------------------------------ the heap
 def _heap(death: Observation) -> Iterator[Finding]:
     """The allocator notices damage when it meets it: the cause lies before, somewhere else."""
-    fact, weight = None, 0.0
+    fact, weight, inside = None, 0.0, clusters.in_allocator(death.native_stack)
     if (line := _said(death, "heap damaged")) and crash_signal(death) == "SIGABRT":
-        fact, weight = f"the allocator found its heap damaged: {line}", 3.5
-    elif clusters.in_allocator(death.native_stack):
+        fact, weight = f"the allocator found its heap damaged: {line}", 4.0 if inside else 3.5
+    elif inside:
         fact, weight = "it crashed inside the allocator, which only follows the pointers that it stored itself", 2.5
     if fact:
-        yield finding(CORRUPTION, "heap", death, weight, fact, "stderr.log" if weight > 3 else "observation.json")
+        yield finding(CORRUPTION, "heap", death, weight, fact, "stderr.log" if line else "native_stacks.txt")
         yield finding(RACE, "heap", death, 1.0, fact)
         yield finding(ARGUMENT, "heap", death, -0.5, fact)
         yield finding(OVERFLOW, "heap", death, -3.0, fact)
