@@ -1,6 +1,7 @@
 """`python -m matrix`: the commands.  Heavy imports stay inside them, so that `--help` starts at once.
 
-Exit codes: 0 done (also when variants died), 2 bad input, 3 the surroundings failed, 130 interrupted and resumable.
+Exit codes: 0 done (also when variants died), 1 the answer is bad (`verify`, `replay`), 2 bad input,
+3 the surroundings failed, 130 interrupted and resumable.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import click
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from matrix.spec import Spec
     from matrix.spec.problems import Problem
 
-BAD_INPUT, SURROUNDINGS, INTERRUPTED = 2, 3, 130
+WRONG, BAD_INPUT, SURROUNDINGS, INTERRUPTED = 1, 2, 3, 130
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -92,6 +93,67 @@ def explain(batches: str | None, accum: int | None, epoch_steps: int | None) -> 
         from matrix.explain import batches as explain_batches
 
         click.echo(explain_batches(batches, accum, epoch_steps))
+
+
+@main.command()
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--minimal/--extended", default=True, help="The chosen attempts; or all of them, pip freeze and the specification's history.")
+@click.option("--cores", is_flag=True, help="Also core files: the memory of a process, from which only known secrets can be taken out.")
+@click.option("--out", type=click.Path(path_type=Path), help="Instead of package-minimal.zip in the run folder.")
+@click.option("--max-size", default=100, show_default=True, type=click.IntRange(min=1), metavar="MIB", help="Most that it takes unpacked.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be packed and what not.")
+def package(run_folder: Path, minimal: bool, cores: bool, out: Path | None, max_size: int, dry_run: bool) -> None:
+    """Pack what an outside expert needs of RUN, without secrets."""
+    with errors():
+        from matrix import folder as folders
+        from matrix.packages import pack
+
+        kind: Literal["minimal", "extended"] = "minimal" if minimal else "extended"
+        if path := pack(folders.find(run_folder), kind, cores=cores, out=out, max_mib=max_size, dry_run=dry_run):
+            click.echo(path)
+
+
+@main.command()
+@click.argument("archive", metavar="PACKAGE", type=click.Path(path_type=Path))
+def verify(archive: Path) -> None:
+    """Check PACKAGE against its manifest; exit status 1 when anything differs."""
+    with errors():
+        from matrix.packages import verify as check
+
+        if differences := check(archive):
+            fail("\n".join(differences), WRONG)
+        click.echo(f"{archive}: every file is as the manifest says")
+
+
+@main.command(name="open")
+@click.argument("archive", metavar="PACKAGE", type=click.Path(path_type=Path))
+@click.option("--to", type=click.Path(path_type=Path), help="Unpack into this new folder instead of a temporary one.")
+@click.option("--browser", is_flag=True, help="Show the report in a browser.")
+def open_package(archive: Path, to: Path | None, browser: bool) -> None:
+    """Unpack PACKAGE, unless that is not safe, and print where its report is."""
+    with errors():
+        from matrix.packages import unpack
+
+        click.echo(report := unpack(archive, to))
+        if browser:
+            click.launch(str(report))
+
+
+@main.command()
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("attempt")
+def replay(run_folder: Path, attempt: str) -> None:
+    """Run ATTEMPT of RUN again; exit status 0 when it ends alike, 1 when not."""
+    with errors():
+        signals_interrupt()
+        from matrix import folder as folders
+        from matrix.replay import replay as run_again
+
+        done = run_again(folders.find(run_folder), attempt)
+        for text in done.lines():
+            click.echo(text)
+        if not done.alike:
+            sys.exit(WRONG)
 
 
 @main.command()

@@ -27,8 +27,14 @@ def fingerprint(argv: list[str], cwd: Path) -> str:
     import from below their folder or `cwd`, followed statically.  Imports whose names are made at run time are missed, and so are
     installed packages.  Files count by their path relative to `cwd`, so that a moved folder keeps its fingerprint.
     """
+    lines = sorted(f"{name} {_digest(path)}" for path, name in own_files(argv, cwd).items())
+    return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def own_files(argv: list[str], cwd: Path) -> dict[Path, str]:
+    """The program's own files, and the name by which each counts; of an installed program only that program."""
     cwd = cwd.resolve()
-    seen: dict[Path, str] = {}  # file -> the name it counts by
+    seen: dict[Path, str] = {}
     waiting = [(path, [path.parent, cwd]) for path in _entries(argv, cwd)]
     while waiting:
         path, roots = waiting.pop()
@@ -37,8 +43,7 @@ def fingerprint(argv: list[str], cwd: Path) -> str:
             waiting += [(imported, roots) for imported in _imports(_python_source(path), path, roots)]
     if not seen and argv and (found := shutil.which(argv[0])):
         seen[Path(found)] = argv[0]  # nothing of its own: an installed program
-    lines = sorted(f"{name} {_digest(path)}" for path, name in seen.items())
-    return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()[:16]
+    return seen
 
 
 def _entries(argv: list[str], cwd: Path) -> list[Path]:

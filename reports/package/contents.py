@@ -7,7 +7,7 @@ import io
 import json
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -56,13 +56,20 @@ class Entry:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Sources:
+    """The program's own files as they are now."""
+
+    files: Sequence[Path] = ()
+    changed: bool = False  # since the run
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Wish:
     """What the user asks for."""
 
     kind: Kind = "minimal"
     cores: bool = False
-    own_files: Sequence[Path] = ()  # of the program, to replay it
-    program_changed: bool = False  # since the run
+    sources: Callable[[Attempt], Sources] = lambda _: Sources()  # of the program of an attempt, to replay it
 
 
 def contents(folder: RunFolder, chosen: Chosen, wish: Wish, environment: list[dict[str, Any]]) -> tuple[list[Entry], list[Missing]]:
@@ -113,12 +120,13 @@ def _replay(folder: RunFolder, chosen: Chosen, wish: Wish, missing: list[Missing
     if source is None:
         missing.append(Missing(what="reproduce.py", why="no complete attempt died or survived, so there is nothing to replay"))
         return
-    program = program_of(source, wish.own_files)
+    sources = wish.sources(source)
+    program = program_of(source, sources.files)
     yield Entry(name="reproduce.py", content=KIT / "reproduce.py", collector="package")
     yield Entry(name="scripts/isolate.sh", content=KIT / "isolate.sh", collector="package")
     yield Entry(name="scripts/monitor.py", content=KIT / "monitor.py", collector="package")
     yield Entry(name="scripts/replay.json", content=_json(recipe(folder, chosen, program)), collector="package")
-    yield Entry(name="program/README.txt", content=_about(source, program, wish).encode(), collector="package")
+    yield Entry(name="program/README.txt", content=_about(program, sources).encode(), collector="package")
     yield from (Entry(name=name, content=path, collector="program") for name, path in program.files.items())
     for word, size in program.inputs.items():
         missing.append(Missing(what=f"input {word}", why="data of the program are not packed", size=size))
@@ -126,8 +134,8 @@ def _replay(folder: RunFolder, chosen: Chosen, wish: Wish, missing: list[Missing
         missing.append(Missing(what="program", why="no file of its own was found: it is an installed program"))
 
 
-def _about(attempt: Attempt, program: Program, wish: Wish) -> str:
-    changed = "They were changed since the run, so a replay may end differently.\n" if wish.program_changed else ""
+def _about(program: Program, sources: Sources) -> str:
+    changed = "They were changed since the run, so a replay may end differently.\n" if sources.changed else ""
     listed = "".join(f"  {word} ({size:,} bytes)\n" for word, size in program.inputs.items()) or "  none\n"
     count = len(program.files)
     return (

@@ -111,7 +111,7 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
     ("maxmind-key", "_mmk", r"(?<![A-Za-z0-9])[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk(?!\w)"),
     ("cloud-token", "v1.0-", r"(?<!\w)v1\.0-[a-f0-9]{24}-[a-f0-9]{146}(?!\w)"),
     ("cloud-token", "t.", r"(?<![\w.])(?:pat|sat)\.[\w-]{22}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{20}(?!\w)"),
-    ("authress-key", ".acc", r"(?<!\w)(?:sc|ext|scauth|authress)_[A-Za-z0-9]{5,30}\.[A-Za-z0-9]{4,6}\.acc[_-][A-Za-z0-9-]{10,32}\.[\w+/=-]{30,120}"),
+    ("authress-key", ".acc", r"(?<!\w)(?:sc|ext|scauth|authress)_\w{5,30}\.\w{4,6}\.acc[_-][\w-]{10,32}\.[\w+/=-]{30,120}"),
     ("map-key", "k.eyJ", r"(?<!\w)[ps]k\.eyJ[\w-]{20,}\.[\w-]{20,}"),
     ("bearer-token", "earer ", r"[Bb]earer\s+([\w~+/.-]{12,}=*)"),
     ("basic-auth", "asic ", r"[Bb]asic\s+([A-Za-z0-9+/]{8,}={0,2})(?![A-Za-z0-9+/=])"),
