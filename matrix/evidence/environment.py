@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -69,6 +70,7 @@ def kept(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in sorted(environment.items()) if _is_kept(name.upper())}
 
 
+@functools.cache
 def _is_kept(name: str) -> bool:
     return not any(word in name for word in SECRETS) and (name.startswith(VALUES) or name.endswith("_THREADS"))
 

@@ -36,10 +36,10 @@ def text(path: Path) -> str:
         return ""
 
 
-def tail(path: Path, lines: int) -> list[str]:
-    """The last lines that a terminal would still show: of a bar its last state, without colours and control characters."""
+def last_lines(text: str, lines: int) -> list[str]:
+    """Those that a terminal would still show: of a bar its last state, without colours and control characters."""
     shown: list[str] = []
-    for line in reversed(text(path).split("\n")):
+    for line in reversed(text.split("\n")):
         visible = CONTROL.sub("", ANSI.sub("", line.rstrip("\r").rpartition("\r")[2])).rstrip()
         if visible:
             shown.append(visible[:LINE_CHARS])

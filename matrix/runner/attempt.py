@@ -14,6 +14,7 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from matrix import records
@@ -43,7 +44,6 @@ GIVE_UP_S = 60.0  # after SIGKILL
 PAUSE_S = 2.0  # a wait that took so much longer than asked for: the tool was stopped (Ctrl-Z), or had no processor
 TRACER_S = 0.1  # a tracer learns of the end when we do, and has a line to write
 HOOK = Path(__file__).with_name("hook")
-ROOT = Path(__file__).resolve().parents[2]  # the folder that holds our packages
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,8 +86,10 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
     job.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     records.write(job.folder / "attempt.json", job.attempt, sync=False)  # without an observation it counts for nothing
     token, temp = guardian.token(), guardian.temp()
-    prepared = probes.prepare(context(job, temp), job.attempt.trial.probes) if job.attempt.trial.probes else probes.Prepared()
-    job = probed(job, prepared.total)
+    prepared = probes.Prepared()
+    if names := job.attempt.trial.probes:
+        prepared = probes.prepare(context(job, temp, guardian.environment), names)
+        job = probed(job, prepared.total)
     limited = job.attempt.memory_limit_bytes is not None or job.pids is not None
     group = cgroup.create(token, job.attempt.memory_limit_bytes, job.pids) if job.watch or limited else None
     if group and prepared.total.cpu_share:
@@ -130,11 +132,12 @@ class Supervisor:
         kernel = KernelLog(wanted=self.job.watch)
         self.exits = ExitWatch(wanted=self.job.watch)
         self._reaper = guardian.process.pid
-        sinks = {"stdout": CappedFile(self.job.folder / "stdout.log"), "stderr": CappedFile(self.job.folder / "stderr.log")}
+        lazy = not self.job.watch
+        sinks = {name: CappedFile(self.job.folder / f"{name}.log", lazy=lazy) for name in ("stdout", "stderr")}
         to_file = self.probes.prepared.total.to_file
         readers, writers = open_files(self.temp) if to_file else _pipes(self.job.pty)
         self.started_unix, self.started = time.time(), time.monotonic()
-        child = guardian.start(self._launch(), writers[0], writers[1])
+        child = guardian.start(self._launch(guardian.environment), writers[0], writers[1])
         for descriptor in set(writers):
             os.close(descriptor)
         folders = {"shm": "/dev/shm", "cwd": self.job.attempt.cwd, "temp": str(self.temp)}
@@ -302,11 +305,13 @@ class Supervisor:
         self.tree.kill()
 
     # -------------------------------------------------------------- what goes in, what comes out
-    def _launch(self) -> Launch:
+    def _launch(self, inherited: Mapping[str, str]) -> Launch:
         job, change = self.job, self.probes.prepared.total
+        env = child_environment(inherited, job, self.token, self.temp)
+        self.env = {name: value for name, value in env.items() if name not in change.unset} if change.unset else env
         return Launch(
             argv=[*change.wrapper, *job.attempt.argv],
-            env={name: value for name, value in child_environment(job, self.token, self.temp).items() if name not in change.unset},
+            env=self.env,
             cwd=job.attempt.cwd,
             cgroups=[str(folder) for folder in self.group.folders] if self.group else [],
             rlimits={"RLIMIT_CORE": (self.core.cap_bytes, -1), **job.rlimits},
@@ -339,6 +344,7 @@ class Supervisor:
             exits=self.exits,
             started_monotonic_s=self.started,
             ending_s=self.ending_s,
+            env=self.env,
             rlimits=self.job.rlimits,
             pids_limit=self.job.pids,
             probes=self.probes,
@@ -350,11 +356,11 @@ class Supervisor:
         return time.monotonic() - self.started
 
 
-def context(job: Job, temp: Path) -> probes.Context:
+def context(job: Job, temp: Path, inherited: Mapping[str, str]) -> probes.Context:
     """How that job is started without any probe."""
     return probes.Context(
         argv=job.attempt.argv,
-        env=child_environment(job, "", temp),
+        env=child_environment(inherited, job, "", temp),
         cwd=job.attempt.cwd,
         folder=job.folder,
         temp=str(temp),
@@ -385,12 +391,8 @@ def _core_plan(job: Job) -> cores.CorePlan:
     return cores.plan(Path(job.attempt.cwd), full=job.stacks, limit_bytes=limit)
 
 
-def child_environment(job: Job, token: str, temp: Path) -> dict[str, str]:
-    """The inherited environment with the specification's changes, ours around it; our own root never gets in by PYTHONPATH."""
-    inherited = dict(os.environ)
-    own = [entry for entry in inherited.pop("PYTHONPATH", "").split(os.pathsep) if entry and Path(entry).resolve() != ROOT]
-    if own:
-        inherited["PYTHONPATH"] = os.pathsep.join(own)
+def child_environment(inherited: Mapping[str, str], job: Job, token: str, temp: Path) -> dict[str, str]:
+    """The inherited environment with the specification's changes, ours around it."""
     env = {**inherited, "TMPDIR": str(temp), **job.attempt.env, MARK: token}
     if job.unbuffered:
         env.setdefault("PYTHONUNBUFFERED", "1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import resource
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from matrix.evidence import environment, fault, log, messages, metrics, trends
 from matrix.evidence.crash import Crash
 from matrix.evidence.environment import END, HookFacts
-from matrix.records import Attempt, CrashDump, Exit, Fault, Message, Metric, ProcessMemory, ProcessSettings, ShortFile, Trend
+from matrix.records import CrashDump, Exit, Fault, Message, Metric, ProcessMemory, ProcessSettings, ShortFile, Trend
 
 # From the least to the most that it says.
 ROLES = ("other", "worker", "rank", "miner", "main")
@@ -27,9 +26,8 @@ class Said:
     native_imports: list[str]
 
 
-def said(folder: Path, dumps: Mapping[int, str], hook: HookFacts, main: int | None) -> Said:
+def said(stdout: str, stderr: str, dumps: Mapping[int, str], hook: HookFacts, main: int | None) -> Said:
     """`dumps`: texts of faulthandler by pid."""
-    stdout, stderr = log.text(folder / "stdout.log"), log.text(folder / "stderr.log")
     order = sorted(dumps, key=lambda pid: (pid != main, pid))
     modules = next((found for pid in order if (found := log.extension_modules(dumps[pid]))), [])
     return Said(
@@ -77,10 +75,6 @@ def stack_limit(settings: list[ProcessSettings], pid: int | None) -> int | None:
 def counts(path: Path, processes: list[ProcessMemory], end_s: float) -> list[Trend]:
     limits = {process.pid: process.descriptor_limit for process in processes if process.descriptor_limit is not None}
     return trends.trends(path, limits=limits, end_s=end_s)
-
-
-def env_at_exec(attempt: Attempt) -> dict[str, str]:
-    return environment.kept({**os.environ, **attempt.env})
 
 
 def best_roles(*sources: Mapping[int, str]) -> dict[int, str]:

@@ -23,6 +23,7 @@ from typing import Any
 from matrix.runner import cgroup
 
 SHORT_TEMP = Path("/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir())  # long paths are too long for multiprocessing's sockets
+ROOT = Path(__file__).resolve().parents[2]  # the folder that holds our packages
 SCRIPT = Path(__file__).with_name("guardian.py")
 
 
@@ -96,6 +97,13 @@ class Child:
         os.close(self.status_fd)
 
 
+def inherited() -> dict[str, str]:
+    """The tool's own environment; its root never gets into a child by PYTHONPATH."""
+    environment = dict(os.environ)
+    path = [entry for entry in environment.pop("PYTHONPATH", "").split(os.pathsep) if entry and Path(entry).resolve() != ROOT]
+    return {**environment, "PYTHONPATH": os.pathsep.join(path)} if path else environment
+
+
 class Guardian:
     """Starts children through the guardian process; closing it (or dying) ends all of them and removes what was made for them."""
 
@@ -105,6 +113,7 @@ class Guardian:
         self._control = ours
         self._lock = threading.Lock()
         self._unused: list[Path] = []  # temp folders
+        self.environment = inherited()  # for all children of one matrix the same
         self._numbers = itertools.count(1)  # of temp folders
         with theirs:
             argv = [sys.executable, "-I", "-S", str(SCRIPT), str(theirs.fileno()), str(self.folder), *map(str, cgroup.homes())]

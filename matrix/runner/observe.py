@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from matrix.evidence import cores, crash, deaths, exit, limits, log, memory_curve, runtimes
+from matrix.evidence import cores, crash, deaths, environment, exit, limits, log, memory_curve, runtimes
 from matrix.evidence.core_notes import CoreNotes
 from matrix.evidence.environment import HookFacts, read_hook
 from matrix.evidence.exits import ExitEvent, ExitWatch
@@ -64,6 +64,7 @@ class Raw:
     exits: ExitWatch
     started_monotonic_s: float
     ending_s: float | None  # when we began to end it; None: it ended by itself
+    env: dict[str, str]  # with which the main process was started
     rlimits: dict[str, tuple[int, int]]  # those that the specification asks for
     pids_limit: int | None
     probes: Watch
@@ -91,7 +92,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     libraries = _libraries(folder, raw, core)
     threads = set(core.threads) if core else set()  # the kernel's segfault lines name the thread, not the process
     kernel_lines, unreadable = raw.kernel.lines_for(set(raw.pids) | set(events) | threads)
-    stderr = log.text(folder / "stderr.log")
+    stdout, stderr = log.text(folder / "stdout.log"), log.text(folder / "stderr.log")
     if raw.sampler.too_large:
         missing.append(NotCollected(what="PSS", why=WHY_TOO_LARGE))
     if unreadable:
@@ -105,7 +106,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     if raw.child.pid and raw.child.ended is None:
         missing.append(NotCollected(what="exit status", why="it did not end by SIGKILL: it waits within the kernel"))
     dumps = _dumps(folder, raw)
-    said = details.said(folder, dumps, hook, raw.child.pid)
+    said = details.said(stdout, stderr, dumps, hook, raw.child.pid)
     bus = [pid for pid in crashing if _signal_of(pid, raw, ending, events) == "SIGBUS"]
     probed = _probes(folder, raw, hook)
     signals, exits = _traced(folder, raw)
@@ -132,7 +133,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         native_stack=crashed.stack,
         other_stacks=crashed.others,
         kernel_lines=kernel_lines,
-        output_tail=log.tail(folder / "stdout.log", TAIL_LINES) + log.tail(folder / "stderr.log", TAIL_LINES),
+        output_tail=log.last_lines(stdout, TAIL_LINES) + log.last_lines(stderr, TAIL_LINES),
         dropped_output_bytes=raw.dropped_bytes,
         deaths=_deaths(raw, ending, events, roles, kernel_lines, stderr),
         limits=bounds,
@@ -145,10 +146,10 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         faults=details.faults(crashed, kernel_lines),
         crash_dumps=said.dumps,
         settings=settings,
-        trends=details.counts(folder / "memory.csv", memory.processes, raw.wall_s),
+        trends=details.counts(folder / "memory.csv", memory.processes, raw.wall_s) if memory.samples else [],
         load=raw.surroundings.load.record(),
         native_imports=said.native_imports,
-        env_at_exec=details.env_at_exec(attempt),
+        env_at_exec=environment.kept(raw.env),
         probes=probed,
         heap_errors=traces.heap_errors(folder) if "valgrind" in raw.probes.prepared.each else [],
         not_collected=missing,
@@ -246,7 +247,7 @@ def _memory(attempt: Attempt, raw: Raw) -> Memory:
 
 
 def _curve(attempt: Attempt, folder: Path, raw: Raw, ending: Exit) -> MemoryCurve | None:
-    series = memory_curve.read(folder / "memory.csv")
+    series = memory_curve.read(folder / "memory.csv") if raw.sampler.samples else None
     if series is None:
         return None
     watched = ending.ended_by == "memory_watchdog"
@@ -269,7 +270,8 @@ def _libraries(folder: Path, raw: Raw, core: CoreNotes | None) -> list[Library]:
     if core and core.maps:
         texts[core.pid] = (core.maps, "core")
     parts = [f"# pid {pid} seen: {seen}\n{text}" for pid, (text, seen) in sorted(texts.items())]
-    (folder / "maps.txt").write_text("\n".join(parts))
+    if parts:
+        (folder / "maps.txt").write_text("\n".join(parts))
     for path in written:
         path.unlink()
     return [library for pid, (text, seen) in sorted(texts.items()) for library in runtimes.census(text, pid=pid, seen=seen)]
@@ -304,7 +306,9 @@ def _signal_of(pid: int, raw: Raw, ending: Exit, events: dict[int, ExitEvent]) -
 
 def _dumps(folder: Path, raw: Raw) -> dict[int, str]:
     """What faulthandler wrote, by pid; all of it is joined in stacks.txt."""
-    texts = {path: log.text(path) for path in sorted(folder.glob("stacks.*.txt"))} if raw.hook else {}
+    if not raw.hook:
+        return {}
+    texts = {path: log.text(path) for path in sorted(folder.glob("stacks.*.txt"))}
     (folder / "stacks.txt").write_text("\n".join(f"# {path.name}\n{text}" for path, text in texts.items() if text))
     for path in texts:
         path.unlink()

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import collections
+from io import FileIO
 from pathlib import Path
 
 
 class CappedFile:
     """Write any number of bytes; at most about `cap_bytes` reach the disk.
 
-    The head is written at once, the tail is held in memory until `close`.
+    The head is written at once, the tail is held in memory until `close`.  `lazy`: without a byte there is no file.
     """
 
-    def __init__(self, path: Path, cap_bytes: int = 16 << 20) -> None:
+    def __init__(self, path: Path, cap_bytes: int = 16 << 20, *, lazy: bool = False) -> None:
         self.dropped_bytes = 0
-        self._file = path.open("wb", buffering=0)
+        self._path = path
+        self._file: FileIO | None = None if lazy else self._open()
         self._head_left = cap_bytes // 2
         self._tail_cap = cap_bytes - cap_bytes // 2
         self._tail: collections.deque[bytes] = collections.deque()
         self._tail_size = 0
 
     def write(self, data: bytes) -> None:
+        if self._file is None:
+            self._file = self._open()
         if self._head_left:
             head, data = data[: self._head_left], data[self._head_left :]
             self._file.write(head)
@@ -34,9 +38,12 @@ class CappedFile:
             self._tail_size -= len(gone)
             self.dropped_bytes += len(gone)
 
+    def _open(self) -> FileIO:
+        return self._path.open("wb", buffering=0)
+
     def close(self) -> None:
         """Write the tail; a second call does nothing."""
-        if self._file.closed:
+        if self._file is None or self._file.closed:
             return
         tail = b"".join(self._tail)
         excess = max(0, len(tail) - self._tail_cap)

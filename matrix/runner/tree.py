@@ -49,7 +49,8 @@ class Tree:
     def _nothing_is_left(self) -> bool:
         """Whether the main process is gone and left no orphan: a look at the guardian's children instead of at every process."""
         try:
-            children = Path(f"/proc/{self._reaper}/task/{self._reaper}/children").read_text().split()
+            with open(f"/proc/{self._reaper}/task/{self._reaper}/children", "rb") as source:  # noqa: PTH123 - as below
+                children = source.read().split()
         except OSError:
             return False
         return not any(int(pid) == self.main or self._mark in _environment(int(pid)) for pid in children)

@@ -138,8 +138,8 @@ def test_a_dump_on_request_is_no_crash(tmp_path: Path) -> None:
 def test_the_tail_shows_what_a_terminal_would(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"one\ntwo\n\x1b[31mred\x1b[0m\n\r 10%|#\r 20%|##\n\n\x00\xff\x1b[2Kend")
-    assert log.tail(path, 3) == ["red", " 20%|##", "�end"]
+    assert log.last_lines(log.text(path), 3) == ["red", " 20%|##", "�end"]
 
 
 def test_the_tail_of_a_file_that_is_not_there_is_empty(tmp_path: Path) -> None:
-    assert log.tail(tmp_path / "absent", 3) == []
+    assert log.last_lines(log.text(tmp_path / "absent"), 3) == []

@@ -18,8 +18,8 @@ from matrix import records
 from matrix.diagnosis import judge
 from matrix.records import Observation
 from matrix.runner import cgroup
-from matrix.runner.attempt import ROOT, Job, run
-from matrix.runner.launcher import SHORT_TEMP, Guardian, RunnerError
+from matrix.runner.attempt import Job, run
+from matrix.runner.launcher import ROOT, SHORT_TEMP, Guardian, RunnerError
 from matrix.runner.patience import Limits
 from tests.matrix.conftest import Observe
 
@@ -185,9 +185,11 @@ def test_the_child_has_its_own_session_an_empty_stdin_and_a_short_temp_folder(ob
     assert seen.output_tail[0] == "True True True"
 
 
-def test_our_root_never_enters_the_childs_import_path(observe: Observe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_root_never_enters_the_childs_import_path(job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}/somewhere")
-    seen = observe("import os, sys; print(os.environ['PYTHONPATH'].split(os.pathsep)[1:]); print(any('runner' in p for p in sys.path))")
+    program = "import os, sys; print(os.environ['PYTHONPATH'].split(os.pathsep)[1:]); print(any('runner' in p for p in sys.path))"
+    with Guardian() as guardian:
+        seen = run(job(program), guardian, stop=threading.Event())
     assert seen.output_tail[:2] == ["['/somewhere']", "False"]
 
 
