@@ -311,9 +311,9 @@ class ShortFile:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fault:
-    """The machine's account of a fault: the kernel's log line, or the registers in the core."""
+    """The machine's account of a fault: the kernel's log line, the registers in the core, or the crash report of macOS."""
 
-    source: Literal["kernel log", "core"]
+    source: Literal["kernel log", "core", "crash report"]
     tid: int
     trap: str  # "segfault", "segfault without an address", "general protection", "bus error", "invalid opcode", "divide error", ...
     address: int | None = (

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from matrix.evidence import cores, fault, native_stacks
+from matrix.evidence import cores, crash_report, fault, native_stacks
 from matrix.evidence.core_notes import CoreNotes, read_core
 from matrix.records import Fault, Frame, NotCollected
 
@@ -23,13 +24,22 @@ class Crash:
 
 
 def examine(
-    plan: cores.CorePlan, pids: Sequence[int], cwds: Mapping[int, Path], folder: Path, *, stack_limit_bytes: int | None = None
+    plan: cores.CorePlan,
+    pids: Sequence[int],
+    cwds: Mapping[int, Path],
+    folder: Path,
+    *,
+    since_unix_s: float,
+    stack_limit_bytes: int | None = None,
 ) -> Crash:
     """The core of the first of `pids` that left one; cores of the others are removed.  `folder` is the attempt's.
 
-    `stack_limit_bytes`: of the main thread; None: it may grow as far as it likes."""
+    On macOS, where cores need rights and gigabytes, the system's own crash report.  `stack_limit_bytes`: of the main thread; None:
+    it may grow as far as it likes."""
     if not pids:
         return Crash()
+    if sys.platform == "darwin":
+        return _from_report(pids, folder, since_unix_s)
     if plan.why_not:
         return Crash(missing=[NotCollected(what="core", why=plan.why_not)])
     found = [path for pid in pids if (path := cores.take(plan, pid, folder / f"core.{pid}", cwd=cwds.get(pid)))]
@@ -40,6 +50,15 @@ def examine(
     finally:
         for path in found:
             path.unlink()
+
+
+def _from_report(pids: Sequence[int], folder: Path, since_unix_s: float) -> Crash:
+    found = crash_report.find(pids, since_unix_s=since_unix_s)
+    if found is None:
+        return Crash(missing=[NotCollected(what="crash report", why="the system wrote none about this process")])
+    report, text = found
+    (folder / STACKS_FILE).write_text(text)
+    return Crash(stack=report.stack, others=report.others, fault=report.fault)
 
 
 def _read(plan: cores.CorePlan, core: Path, folder: Path, stack_limit_bytes: int | None) -> Crash:

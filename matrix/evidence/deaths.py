@@ -19,7 +19,10 @@ from matrix.records import Death, DeathPart, Exit
 MAX_DEATHS = 64
 GRACE_S = 10.0  # a parent that ends by itself has ended its workers by SIGTERM within this time
 POLITE = ("SIGTERM", "SIGINT", "SIGHUP", "SIGPIPE")  # how parents, shells and closed pipes end a process that did nothing wrong
-OOM = re.compile(r"[Kk]illed process (\d+)\b")
+# Linux; macOS: "memorystatus: killing_specific_process pid 12 [python]", "killing largest compressed process with pid 12".
+OOM = re.compile(
+    r"[Kk]illed process (\d+)\b|killing_?\w* (?:\w+ )*?(?:process )?(?:with )?pid (\d+)\b|memorystatus: killing process (\d+)\b"
+)
 
 # torch's DataLoader names pids; torchrun and torch.multiprocessing name ranks; subprocess names only the signal.
 WORKER = re.compile(
@@ -65,7 +68,7 @@ def said(text: str) -> list[Said]:
 
 def deaths(scene: Scene) -> list[Death]:
     """Bad ends in the tree, the earliest first, at most 64."""
-    killed = {int(match[1]) for line in scene.kernel_lines for match in OOM.finditer(line)}
+    killed = {int("".join(filter(None, match.groups()))) for line in scene.kernel_lines for match in OOM.finditer(line)}
     vague_first = sorted(scene.said, key=lambda one: one.signal is not None or one.status is not None)  # torch says it twice
     named = {one.pid: one for one in vague_first if one.pid is not None}
     pids = set(scene.events) | (killed & set(scene.roles)) | set(named)

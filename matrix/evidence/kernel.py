@@ -1,4 +1,5 @@
 """Lines of the kernel log about our processes: out-of-memory kills, segfaults, illegal instructions."""
+
 from __future__ import annotations
 
 import contextlib
@@ -6,6 +7,7 @@ import os
 import re
 import sys
 
+from matrix.evidence.unified_log import UnifiedLog
 from matrix.records import NotCollected
 
 DEVICE = "/dev/kmsg"
@@ -66,6 +68,14 @@ class KernelLog:
                 return
             if (line := _line(record)) and len(self._lines) < KEPT:
                 self._lines.append(line)
+
+
+SystemLog = KernelLog | UnifiedLog
+
+
+def system_log(*, wanted: bool = True) -> SystemLog:
+    """The log of this system about deaths, from now on."""
+    return UnifiedLog(wanted=wanted) if sys.platform == "darwin" else KernelLog(wanted=wanted)
 
 
 def _line(record: bytes) -> str | None:

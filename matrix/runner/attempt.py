@@ -20,7 +20,7 @@ from pathlib import Path
 from matrix import records
 from matrix.evidence import cores
 from matrix.evidence.exits import ExitWatch
-from matrix.evidence.kernel import KernelLog
+from matrix.evidence.kernel import SystemLog, system_log
 from matrix.evidence.processes import autopsy
 from matrix.evidence.progress import ProgressParser
 from matrix.records import Attempt, EndedBy, Observation, ProcessSeen
@@ -129,7 +129,7 @@ class Supervisor:
 
     # -------------------------------------------------------------- the loop
     def run(self, guardian: Guardian, stop: threading.Event, live: Live) -> Raw:
-        kernel = KernelLog(wanted=self.job.watch)
+        kernel = system_log(wanted=self.job.watch)
         self.exits = ExitWatch(wanted=self.job.watch)
         self._reaper = guardian.process.pid
         lazy = not self.job.watch
@@ -323,7 +323,7 @@ class Supervisor:
             ignored=change.ignored,
         )
 
-    def _raw(self, child: Child, kernel: KernelLog, sampler: Sampler, sinks: dict[str, CappedFile], wall_s: float, leftovers: int) -> Raw:
+    def _raw(self, child: Child, kernel: SystemLog, sampler: Sampler, sinks: dict[str, CappedFile], wall_s: float, leftovers: int) -> Raw:
         return Raw(
             child=child,
             ended_by=self.ended_by,

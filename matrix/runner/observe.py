@@ -12,7 +12,7 @@ from matrix.evidence import cores, crash, deaths, environment, exit, limits, log
 from matrix.evidence.core_notes import CoreNotes
 from matrix.evidence.environment import HookFacts, read_hook
 from matrix.evidence.exits import ExitEvent, ExitWatch
-from matrix.evidence.kernel import KernelLog
+from matrix.evidence.kernel import SystemLog
 from matrix.records import (
     Attempt,
     Death,
@@ -55,7 +55,7 @@ class Raw:
     sampler: Sampler
     group: cgroup.Group | None
     core: cores.CorePlan
-    kernel: KernelLog
+    kernel: SystemLog
     maps: dict[int, str]
     cwds: dict[int, Path]
     processes: list[ProcessSeen]
@@ -86,7 +86,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     settings = raw.surroundings.settings.record(roles)
     crashing = _crashed(raw, ending, events)
     stack_limit = details.stack_limit(settings, crashing[0] if crashing else None)
-    crashed = crash.examine(_core_plan(raw), crashing, raw.cwds, folder, stack_limit_bytes=stack_limit)
+    crashed = crash.examine(_core_plan(raw), crashing, raw.cwds, folder, since_unix_s=raw.started_unix_s, stack_limit_bytes=stack_limit)
     missing += crashed.missing
     core = crashed.notes
     libraries = _libraries(folder, raw, core)
