@@ -17,12 +17,12 @@ from pathlib import Path
 from trainer import InputError
 from trainer.config import EstimateConfig, TrainConfig, check, from_yaml
 from trainer.data import Order, Pairs, open_bank
+from trainer.evaluate import BLOCK
 from trainer.hard_negatives import most_negatives
 from trainer.memory import MB
 from trainer.mining import BLOCK as SEARCH_BLOCK
 
 F32 = 4  # bytes
-FAULT_AROUND = 65_536  # bytes that one access to a mapped file brings in (Linux, fault_around_bytes)
 WORKER_BYTES = 12e6  # a forked worker's own pages: reference counts, its queue, what it loads at the moment
 LOGITS = 6  # matrices of the size of the logits at the peak of a backward pass: the products, log softmax, gradients
 GATES = 16  # values for each hidden unit and time step that a recurrent cell keeps for its backward pass
@@ -67,9 +67,14 @@ def _parts(config: TrainConfig, pairs: Pairs, documents: int, unaligned: bool, s
     seen = min(len(pairs), steps * config.bs)  # training pairs that are used
     reached = steps >= config.mine_start and config.mining != "off"
     parameters = _parameters(config)
-    main, main_anonymous, spawned, miner = _libraries(config)
+    machine = measure(config)
 
-    yield Part(name="runtime", total_bytes=main, anonymous_bytes=main_anonymous, note="interpreter and libraries, measured just now")
+    yield Part(
+        name="runtime",
+        total_bytes=machine.main,
+        anonymous_bytes=machine.main_anonymous,
+        note="interpreter and libraries, measured just now",
+    )
     yield _own("weights", F32 * parameters, f"{parameters:,} values")
     yield _own("gradients", F32 * parameters)
     yield _own("optimizer", 2 * F32 * parameters, "AdamW: means and squares")
@@ -78,7 +83,7 @@ def _parts(config: TrainConfig, pairs: Pairs, documents: int, unaligned: bool, s
 
     if reached or config.val_queries:
         yield Part(name="bank", total_bytes=documents * row, anonymous_bytes=0, note=f"{documents:,} documents, mapped")
-    read = _touched(pairs, config, steps) + (
+    read = _touched(pairs, config, steps, machine.access) + (
         min(len(pairs.y_val), config.val_queries) * seq * row + pairs.y_val.nbytes if config.val_queries else 0
     )
     yield Part(name="data", total_bytes=read, anonymous_bytes=0, note="pairs that are read, mapped")
@@ -86,7 +91,9 @@ def _parts(config: TrainConfig, pairs: Pairs, documents: int, unaligned: bool, s
     batch = config.bs * (seq + 1) * row
     yield _own("workers x prefetch", config.workers * config.prefetch * batch, f"{config.workers} x {config.prefetch} micro-batches")
     forked = config.start_method == "fork" or (config.start_method == "default" and sys.platform == "linux" and sys.version_info < (3, 14))
-    yield _own("workers", config.workers * (WORKER_BYTES if forked else spawned), "forked" if forked else "each with libraries of its own")
+    yield _own(
+        "workers", config.workers * (WORKER_BYTES if forked else machine.spawned), "forked" if forked else "each with libraries of its own"
+    )
     if config.chunk:
         loaders = max(1, config.workers)
         kept = min(config.chunk_cache_mb * MB, pairs.x_train.nbytes + pairs.y_train.nbytes, seen / loaders * config.chunk * (seq + 1) * row)
@@ -98,7 +105,7 @@ def _parts(config: TrainConfig, pairs: Pairs, documents: int, unaligned: bool, s
     if reached and config.mining == "process":
         rows = config.mine_every * config.bs
         shared = 2 * rows * row + F32 * rows * most_negatives(config)
-        yield _own("miner process", (WORKER_BYTES if forked else miner) + shared + _search(config, rows, documents, unaligned))
+        yield _own("miner process", (WORKER_BYTES if forked else machine.miner) + shared + _search(config, rows, documents, unaligned))
     yield _own(
         "work at the peak",
         max(_work(config, seq, filled, documents, unaligned, reached, len(pairs.y_val))),
@@ -116,13 +123,13 @@ def _parameters(config: TrainConfig) -> int:
     return recurrent + (2 * config.hidden + 1) * config.dim
 
 
-def _touched(pairs: Pairs, config: TrainConfig, steps: int) -> float:
-    """Bytes of the training pairs that are mapped in: rows by chance bring in their neighbours as well."""
+def _touched(pairs: Pairs, config: TrainConfig, steps: int, access: float) -> float:
+    """Bytes of the training pairs that are mapped in: an access brings in `access` bytes, its neighbours as well."""
     total = 0.0
     for array in (pairs.x_train, pairs.y_train):
         accesses = steps * config.bs
         wide = max(1, config.chunk) * array[0].nbytes
-        by_chance = 1 - math.exp(-accesses * (wide + FAULT_AROUND) / array.nbytes)
+        by_chance = 1 - math.exp(-accesses * max(wide, access) / array.nbytes)
         total += array.nbytes * (by_chance if config.shuffle else min(1.0, accesses / len(array)))
     return total
 
@@ -140,7 +147,8 @@ def _work(config: TrainConfig, seq: int, filled: int, documents: int, unaligned:
         here = 0.0 if config.mining == "process" and not config.warm_search else _search(config, rows, documents, unaligned)
         yield rows * (seq + 2) * row + here
     if config.val_queries:
-        yield 2 * F32 * min(val, config.val_queries) * 8192 + min(8192, documents) * row
+        queries = min(val, config.val_queries)
+        yield F32 * queries * BLOCK + 3 * min(BLOCK, documents) * row + 2 * queries * row
 
 
 def _search(config: TrainConfig, rows: int, documents: int, unaligned: bool) -> float:
@@ -150,13 +158,28 @@ def _search(config: TrainConfig, rows: int, documents: int, unaligned: bool) -> 
     return F32 * min(queries, 4096) * 1024 + 12 * queries * min(config.candidates, documents) * max(1, documents // SEARCH_BLOCK) + copied
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Bytes that depend on the machine and its libraries, and not on sizes of the run."""
+
+    main: float  # the trainer without any data
+    main_anonymous: float
+    spawned: float  # anonymous, of a worker that imports everything anew
+    miner: float  # ... of such a miner
+    access: float  # that one access to the mapped pairs brings in: 64 KB, or a whole huge page
+
+
 LIBRARIES = """
 import json, os, sys
+from pathlib import Path
 from trainer.memory import held
 def now():
     one = held(os.getpid())
-    return [one.total_bytes, one.anonymous_bytes or one.total_bytes]
-mining, cell, threads = sys.argv[1] != "off", sys.argv[2], int(sys.argv[3])
+    return one.total_bytes, one.anonymous_bytes or one.total_bytes
+def mapped():
+    total, anonymous = now()
+    return total - anonymous
+mining, cell, threads, pairs = sys.argv[1] != "off", sys.argv[2], int(sys.argv[3]), sys.argv[4]
 import trainer.miners
 found = {"miner": now()[1]}
 if mining:
@@ -170,19 +193,25 @@ if threads:
 from trainer.model import QueryTower
 tower = QueryTower(64, 32, cell)
 tower(torch.ones(16, 2, 64)).sum().backward()
-found["main"] = now()
+found["main"], found["main_anonymous"] = now()
+from trainer.npz import open_npz
+array = open_npz(Path(pairs), "pairs")["X_train"]
+before = mapped()
+rows = range(0, len(array), max(1, len(array) // 8))
+for row in rows:
+    float(array[row].sum())
+found["access"] = max(65_536, (mapped() - before) / len(rows))
 print(json.dumps(found))
 """
 
 
-def _libraries(config: TrainConfig) -> tuple[float, float, float, float]:
-    """Bytes of the trainer without any data: in all, anonymous, anonymous of a spawned worker, anonymous of a spawned miner."""
-    argv = [sys.executable, "-c", LIBRARIES, config.mining, config.cell, str(config.threads)]
+def measure(config: TrainConfig) -> Machine:
+    """In a process of its own."""
+    argv = [sys.executable, "-c", LIBRARIES, config.mining, config.cell, str(config.threads), str(config.pairs)]
     done = subprocess.run(argv, capture_output=True, text=True)
     if done.returncode:
         raise InputError(f"the libraries could not be measured: {done.stderr.strip().splitlines()[-1:]}")
-    found = json.loads(done.stdout)
-    return (*found["main"], found["spawned"], found["miner"])
+    return Machine(**json.loads(done.stdout))
 
 
 def measured_peak(path: Path) -> float | None:
