@@ -23,6 +23,7 @@ from matrix.evidence.exits import ExitWatch
 from matrix.evidence.kernel import SystemLog, system_log
 from matrix.evidence.processes import autopsy
 from matrix.evidence.progress import ProgressParser
+from matrix.evidence.signals import SignalWatch
 from matrix.records import Attempt, EndedBy, Observation, ProcessSeen
 from matrix.runner import cgroup, probes
 from matrix.runner.launcher import Child, Guardian, Launch
@@ -130,7 +131,7 @@ class Supervisor:
     # -------------------------------------------------------------- the loop
     def run(self, guardian: Guardian, stop: threading.Event, live: Live) -> Raw:
         kernel = system_log(wanted=self.job.watch)
-        self.exits = ExitWatch(wanted=self.job.watch)
+        self.exits, self.signals = ExitWatch(wanted=self.job.watch), SignalWatch(wanted=self.job.watch)
         self._reaper = guardian.process.pid
         lazy = not self.job.watch
         sinks = {name: CappedFile(self.job.folder / f"{name}.log", lazy=lazy) for name in ("stdout", "stderr")}
@@ -153,6 +154,7 @@ class Supervisor:
             self.exits.read()  # before the rest is ended: what ended until here was not our doing
             leftovers = self.tree.kill() if child.pid else 0
             self.exits.read()
+            self.signals.read()
             self._drain(readers, sinks)
             for sink in sinks.values():
                 sink.close()  # now, because it counts what it drops
@@ -162,6 +164,7 @@ class Supervisor:
                 sink.close()
             sampler.close()
             self.exits.close()
+            self.signals.close()
             child.close()
             for descriptor in readers:
                 os.close(descriptor)
@@ -269,6 +272,7 @@ class Supervisor:
         if self.job.watch:
             self.surroundings.look(now, pids, self.tree.main, self.maps)
             self.exits.follow(pids - {self.tree.main})
+            self.signals.read()
         live.step, live.total = self.parser.last_step, self.parser.total_steps
         live.rss_bytes, live.last_line = sampler.last_total, self.parser.last_line
 
@@ -349,6 +353,8 @@ class Supervisor:
             pids_limit=self.job.pids,
             probes=self.probes,
             surroundings=self.surroundings,
+            signals=self.signals,
+            tool_pids=frozenset((os.getpid(), self._reaper)),
             paused_s=self.paused_s,
         )
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from matrix.evidence import environment, fault, log, messages, metrics, trends
 from matrix.evidence.crash import Crash
 from matrix.evidence.environment import END, HookFacts
-from matrix.records import CrashDump, Exit, Fault, Message, Metric, ProcessMemory, ProcessSettings, ShortFile, Trend
+from matrix.evidence.signals import SignalWatch
+from matrix.records import CrashDump, Exit, Fault, Message, Metric, ProcessMemory, ProcessSettings, ShortFile, SignalSent, Trend
 
+MOST_SIGNALS = 64
 # From the least to the most that it says.
 ROLES = ("other", "worker", "rank", "miner", "main")
 
@@ -70,6 +72,23 @@ def stack_limit(settings: list[ProcessSettings], pid: int | None) -> int | None:
             return next((bound.soft for bound in seen.bounds if bound.name == "stack"), None)
     soft = resource.getrlimit(resource.RLIMIT_STACK)[0]
     return None if soft == resource.RLIM_INFINITY else soft
+
+
+def signals(watch: SignalWatch, pids: set[int], tool: frozenset[int], started_monotonic_s: float) -> list[SignalSent]:
+    """Those to processes of the tree, the latest 64 in the order of time."""
+    sent = sorted((event for event in watch.events if event.to_pid in pids), key=lambda event: event.monotonic_s)
+    return [
+        SignalSent(
+            signal=event.signal,
+            to_pid=event.to_pid,
+            from_pid=event.from_pid,
+            from_name=event.from_name,
+            inside=event.from_pid in pids,
+            by_tool=event.from_pid in tool,
+            time_s=round(event.monotonic_s - started_monotonic_s, 6),
+        )
+        for event in sent[-MOST_SIGNALS:]
+    ]
 
 
 def counts(path: Path, processes: list[ProcessMemory], end_s: float) -> list[Trend]:

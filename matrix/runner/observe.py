@@ -13,6 +13,7 @@ from matrix.evidence.core_notes import CoreNotes
 from matrix.evidence.environment import HookFacts, read_hook
 from matrix.evidence.exits import ExitEvent, ExitWatch
 from matrix.evidence.kernel import SystemLog
+from matrix.evidence.signals import SignalWatch
 from matrix.records import (
     Attempt,
     Death,
@@ -69,6 +70,8 @@ class Raw:
     pids_limit: int | None
     probes: Watch
     surroundings: Surroundings
+    signals: SignalWatch
+    tool_pids: frozenset[int]  # the guardian's among them
     paused_s: float
 
 
@@ -103,6 +106,8 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     if raw.group is None:
         missing.append(NotCollected(what="memory cgroup", why=cgroup.why_not() or "none was made"))
     missing += raw.surroundings.missing()
+    if raw.signals.why_not:
+        missing.append(NotCollected(what="who sent signals", why=raw.signals.why_not))
     if raw.child.pid and raw.child.ended is None:
         missing.append(NotCollected(what="exit status", why="it did not end by SIGKILL: it waits within the kernel"))
     dumps = _dumps(folder, raw)
@@ -127,7 +132,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         env_changes=hook.env_changes,
         forks=hook.forks,
         exit_calls=exits + hook.exit_calls,
-        signals_sent=signals,
+        signals_sent=details.signals(raw.signals, set(raw.pids) | set(events), raw.tool_pids, raw.started_monotonic_s) or signals,
         python_error=log.python_error(stderr),
         crash_stack=_crash_stack(dumps, raw.child.pid),
         native_stack=crashed.stack,

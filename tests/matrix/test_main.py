@@ -435,11 +435,12 @@ def test_nothing_wrong_is_said_to_be_nothing_wrong(tmp_path: Path) -> None:
     assert (found.status, found.ranking[0].cause, found.fix, found.failures) == ("healthy", "healthy", None, [])
     assert found.crash_rate is not None and (found.crash_rate.low, found.crash_rate.high) < (0.01, 0.25)
     assert "healthy" in ended.stdout and "fix:" not in ended.stdout and not (run / "launch.sh").exists()
-    seen = observations(run)
+    seen = [one for one in observations(run) if one.trial.watched]
     assert {tuple(o.output_tail) for o in seen} == {("step 1 True ['--mode', 'a']",)}
     assert {(each.what, each.why) for o in seen for each in o.not_collected} == {("hook", "switched off by the specification")}
     assert not list(run.glob("attempts/*/hook.jsonl"))
     assert all(o.memory.samples for o in seen)
+    assert found.observer is not None and found.observer.changed is False  # the one run that nothing watched survived too
 
 
 def test_a_death_that_people_report_and_that_does_not_come_again_is_not_called_healthy(tmp_path: Path) -> None:
