@@ -13,6 +13,7 @@ from matrix.records import Bound, Filesystem, Finding, Observation
 RESOURCE, TIME, FULL, CHANGED = "resource_limit", "watchdog_or_time_limit", "shm_or_disk_full", "file_changed_under_mmap"
 NEAR = 0.9  # of a limit
 NEAR_SPACE = 0.75  # of the address space: what did not fit any more was large
+LATE = 0.8  # of the attempt: what a process set for itself was seen by then
 FULL_SHARE, FULL_BYTES = 0.02, 1 << 20  # less room than that was left
 SAME_TIME = 0.12  # relative spread of times that are called equal
 DIFFERENT = 1.3  # ratio of steps that are called different
@@ -144,7 +145,8 @@ def _address_space(death: Observation) -> Iterator[Finding]:
         fault is not None and fault.address is not None and fault.address < NULL
     )
     if bound is None or bound.used is None:
-        if death.settings and not any(b.name == "as" for b in _bounds(death)):
+        seen_late = any(settings.last_s >= LATE * death.wall_s for settings in death.settings)
+        if seen_late and not any(b.name == "as" for b in _bounds(death)):
             yield finding(RESOURCE, "address space", death, -1.0, "no process of it had a limit on its address space")
         return
     fact = f"its address space held {bound.used >> 20} MiB of the {bound.soft >> 20} MiB that its limit allows"

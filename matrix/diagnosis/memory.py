@@ -223,6 +223,9 @@ def _workers(death: Observation) -> Iterator[Finding]:
     weight = 2.5 if held > MOST * whole and len(workers) > 1 else -2.0 if held < FEW * whole else 0.0
     if weight:
         yield _finding(WORKERS, "workers", death, weight, fact, "memory.csv")
+    if weight > 0:  # what grew, or was large, was not one process
+        for cause in (RETENTION, ALLOCATOR, WORKING_SET):
+            yield _finding(cause, "workers", death, -1.5, fact, "memory.csv")
 
 
 def _own(process: ProcessMemory) -> int:

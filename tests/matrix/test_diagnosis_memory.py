@@ -98,6 +98,12 @@ def test_workers_that_hold_most_and_were_fewer_in_the_survivor_are_multiplicatio
     assert any("there were 2 and 8 worker processes" in fact for fact in facts(found, "memory_worker_multiplication"))
 
 
+def test_growth_that_is_in_the_workers_is_multiplication_also_when_it_goes_with_the_steps() -> None:
+    survivor = lived(320 * MIB, *workers(2, 110 * MIB))
+    found = verdict({("u", 1): killed(GROWING, *workers(8, 110 * MIB)), ("v", 1): survivor, ("v", 2): survivor})
+    assert (found.ranking[0].cause, found.ranking[0].grade) == ("memory_worker_multiplication", "confirmed")
+
+
 def test_workers_that_share_their_parents_pages_hold_nothing_of_their_own() -> None:
     shared = [dataclasses.replace(worker, uss_bytes=MIB, pss_bytes=30 * MIB) for worker in workers(8, 900 * MIB)]
     small = lived(300 * MIB)
