@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+import os
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -21,6 +23,7 @@ class AttemptFolder:
     path: Path
     attempt: records.Attempt | None
     observation: records.Observation | None
+    files: frozenset[str] = frozenset()  # plain files in it, links left out
 
     @property
     def id(self) -> str:
@@ -49,7 +52,12 @@ class RunFolder:
             return None
 
     def attempt_href(self, attempt: str, file: str) -> str | None:
-        return self.href("attempts", attempt, file)
+        known = self._by_id.get(attempt)
+        return quote(f"attempts/{attempt}/{file}") if known and file in known.files else self.href("attempts", attempt, file)
+
+    @functools.cached_property
+    def _by_id(self) -> dict[str, AttemptFolder]:
+        return {folder.id: folder for folder in self.attempts}
 
     @property
     def observed(self) -> list[tuple[AttemptFolder, records.Observation]]:
@@ -97,7 +105,15 @@ def _attempt(run: Path, folder: Path, problems: list[str]) -> AttemptFolder:
             f"attempts/{folder.name}/observation.json is not there: the attempt is running, or was interrupted; nothing in it is counted"
         )
     observation = _read(records.Observation, folder / "observation.json", run, problems) if complete else None
-    return AttemptFolder(path=folder, attempt=attempt, observation=observation)
+    return AttemptFolder(path=folder, attempt=attempt, observation=observation, files=_files(folder))
+
+
+def _files(folder: Path) -> frozenset[str]:
+    """Their names in one look: thousands of links are made, and resolving each path takes seconds."""
+    if folder.is_symlink():
+        return frozenset()
+    with os.scandir(folder) as entries:
+        return frozenset(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
 
 
 def _read(kind: type[T], path: Path, run: Path, problems: list[str]) -> T | None:
@@ -105,10 +121,13 @@ def _read(kind: type[T], path: Path, run: Path, problems: list[str]) -> T | None
     try:
         if path.stat().st_size > LARGEST_RECORD:
             raise ValueError(f"it is larger than {LARGEST_RECORD // 2**20} MiB")
-        record = records.read(kind, path)
+        text = path.read_bytes()
+        record = records.from_json(kind, text)
     except (OSError, ValueError, RecursionError) as error:
         problems.append(f"{name} was not read: {_reason(error)}{_other_version(path, kind)}")
         return None
+    if f'"schema": "{getattr(kind, "schema", None)}"'.encode() in text:
+        return record
     if note := _other_version(path, kind):
         problems.append(f"{name} was read as far as possible{note}")
     return record

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_COLUMNS, MOST_ROWS, NAME = 12, 40, 48
+MOST_COLUMNS, MOST_ROWS, NAME = 10, 40, 48
 MARKS = {"bad": "✕", "good": "●", "calm": "▷", "warn": "–"}
 
 
@@ -126,12 +126,15 @@ def _left(found: Grid) -> float:
 
 
 def _draw(figure: Figure, found: Grid) -> None:
-    from reports.draw import margins
+    from reports.draw import PAPER, margins
 
     axes = figure.add_subplot()
-    for row, (_, squares) in enumerate(found.rows):
-        for column, square in enumerate(squares):
-            _draw_square(axes, row, column, square)
+    places = [(row, column, square) for row, (_, squares) in enumerate(found.rows) for column, square in enumerate(squares)]
+    _draw_squares(axes, places)
+    for row, column, square in places:
+        if square:
+            text = f"{MARKS.get(square.tone, '')} {square.text}"
+            axes.text(column, row, text, ha="center", va="center", color=PAPER, fontsize=8.5, zorder=4)
     axes.set_xlim(-0.55, len(found.columns) - 0.45)
     axes.set_ylim(len(found.rows) - 0.4, -0.6)
     axes.set_xticks(range(len(found.columns)), [_wrapped(name, 16) for name in found.columns], fontsize=8.5)
@@ -144,23 +147,24 @@ def _draw(figure: Figure, found: Grid) -> None:
         spine.set_visible(False)
 
 
-def _wrapped(name: str, width: int) -> str:
-    from textwrap import wrap
-
-    return "\n".join(wrap(clean(name), width)[:4])
-
-
-def _draw_square(axes: Axes, row: int, column: int, square: Square | None) -> None:
+def _draw_squares(axes: Axes, places: Sequence[tuple[int, int, Square | None]]) -> None:
+    """A collection for each look: an artist for each of hundreds of squares takes seconds."""
+    from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
 
     from reports.draw import GRID, HUES, INK, PAPER
 
-    colour = {"bad": HUES["died"], "good": HUES["survived"], "calm": HUES["other"], "warn": HUES["fourth"]}.get(
-        square.tone if square else "", PAPER
-    )
-    edge, width = (INK, 2.6) if square and square.outlined else (GRID, 0.8)
-    axes.add_patch(
-        Rectangle((column - 0.46, row - 0.42), 0.92, 0.84, facecolor=colour, edgecolor=edge, linewidth=width, zorder=3 if width > 1 else 2)
-    )
-    if square:
-        axes.text(column, row, f"{MARKS.get(square.tone, '')} {square.text}", ha="center", va="center", color=PAPER, fontsize=8.5, zorder=4)
+    colours = {"bad": HUES["died"], "good": HUES["survived"], "calm": HUES["other"], "warn": HUES["fourth"]}
+    looks: dict[tuple[str, bool], list[Rectangle]] = {}
+    for row, column, square in places:
+        look = (colours.get(square.tone, PAPER), square.outlined) if square else (PAPER, False)
+        looks.setdefault(look, []).append(Rectangle((column - 0.46, row - 0.42), 0.92, 0.84))
+    for (colour, outlined), squares in looks.items():
+        edge, width = (INK, 2.6) if outlined else (GRID, 0.8)
+        axes.add_collection(PatchCollection(squares, facecolor=colour, edgecolor=edge, linewidth=width, zorder=3 if outlined else 2))
+
+
+def _wrapped(name: str, width: int) -> str:
+    from textwrap import wrap
+
+    return "\n".join(wrap(clean(name), width)[:4])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -52,11 +53,13 @@ def poisson_interval(count: int, outside: float = 0.025) -> tuple[float, float]:
     return low, upper(count, outside)
 
 
+@functools.lru_cache(maxsize=4096)
 def upper(count: int, outside: float = 0.05) -> float:
     """The mean at which `count` or fewer events have probability `outside`: 3.0 for none seen."""
     return _solve(lambda mean: 1 - _at_most(count, mean), 1 - outside)
 
 
+@functools.lru_cache(maxsize=4096)
 def upper_share(died: int, runs: int, outside: float = 0.05) -> float:
     """One-sided exact upper bound of a share (Clopper and Pearson 1934), 1 without a run."""
     if died >= runs:

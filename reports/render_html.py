@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import re
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,16 +52,13 @@ def _inline(line: Line) -> Markup:
     """Escapes every text; no white space is added between spans."""
     from markupsafe import Markup
 
-    return Markup("").join(map(_span, line))
+    return Markup("".join(map(_span, line)))
 
 
-def _span(span: Span) -> Markup:
-    from markupsafe import Markup, escape
-
+def _span(span: Span) -> str:
     text = escape(clean(span.text) if span.style == "code" else _UNIT.sub("\u00a0", clean(span.text)))
-    tag = {"strong": "strong", "code": "code"}.get(span.style)
-    text = Markup(f"<{tag}>{{}}</{tag}>").format(text) if tag else text
-    return Markup('<a href="{}">{}</a>').format(span.href, text) if span.href else text
+    text = f"<{span.style}>{text}</{span.style}>" if span.style else text  # strong and code are names of elements too
+    return f'<a href="{escape(span.href)}">{text}</a>' if span.href else text
 
 
 def _data(data: dict[str, Any]) -> Markup:
