@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -16,8 +17,8 @@ from reports.redact.vault import TOKEN
 
 NARROWEST_TERMINAL = 40
 TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[ -/]*[0-~])")
-BREAK = re.compile(r"(?<=[A-Za-z0-9+/=_.~-])(?:\\?\r?\n|\r)(?=[A-Za-z0-9+/=_.~-])")
-LONGEST_WRAPPED = 600
+BREAK = re.compile(r"(?<=[A-Za-z0-9+/=_.~-])(?:\\?\r?\n|\r)(?=[A-Za-z0-9+/=_.~@:-])")
+LONGEST_WRAPPED, MOST_BREAKS = 600, 4
 _REST_OF_WORD = re.compile(r"\r?\n([A-Za-z0-9+/=_~.-]{4,})(?=\s|$)")
 _WHOLE_LINE = re.compile(r"\r?\n[A-Za-z0-9+/=_~-]{4,}(?=\r?\n|$)")
 
@@ -25,10 +26,10 @@ _WHOLE_LINE = re.compile(r"\r?\n[A-Za-z0-9+/=_~-]{4,}(?=\r?\n|$)")
 class View:
     """A text without some parts of it, and where each character of it stands in the text."""
 
-    def __init__(self, text: str, left_out: re.Pattern[str]) -> None:
+    def __init__(self, text: str, left_out: re.Pattern[str], most: int | None = None) -> None:
         self._starts, self._shifts, shift = [0], [0], 0
         parts, position = [], 0
-        for found in left_out.finditer(text):
+        for found in itertools.islice(left_out.finditer(text), most):
             parts.append(text[position : found.start()])
             position = found.end()
             shift += position - found.start()
@@ -78,13 +79,19 @@ def _across_lines(text: str, known: set[int]) -> Iterator[Hit]:
         last = text[max(0, text.rfind("\n", 0, end) + 1, end - LONGEST_WRAPPED) : end].rstrip("\\\r").rpartition(" ")[2]
         if len(last) > 2 and (ANY_PREFIX.search(last) or TRACES.search(last)):
             begin = end - len(last) - (text[end - 1] in "\\\r")
-            view = View(text[begin : end + LONGEST_WRAPPED], BREAK)
-            for hit in shaped(view.text):
-                whole = view.back(hit)
-                whole = whole._replace(start=whole.start + begin, end=whole.end + begin)
-                if view.is_cut(hit) and whole.start < end and whole.start not in known:
-                    yield whole
+            yield from (hit for hit in _joined(text, begin, end) if hit.start not in known)
         end = text.find("\n", end + 1)
+
+
+def _joined(text: str, begin: int, end: int) -> list[Hit]:
+    """Keys that begin in the last word of a line and go on after one line end, or a few: the fewest that make it one."""
+    for breaks in range(1, MOST_BREAKS + 1):
+        view = View(text[begin : end + LONGEST_WRAPPED], BREAK, breaks)
+        found = [view.back(hit) for hit in shaped(view.text)]
+        moved = [Hit(hit.start + begin, hit.end + begin, hit.kind) for hit in found]
+        if kept := [hit for hit in moved if hit.start < end <= hit.end]:
+            return kept
+    return []
 
 
 def _with_rest(text: str, hit: Hit) -> Hit:

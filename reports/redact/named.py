@@ -28,7 +28,7 @@ _NAME_LEFT = re.compile(r"[\w.$-]{0,80}\Z")
 _NAME_RIGHT = re.compile(r"[\w.$-]{0,80}")
 _AFTER = re.compile(
     r"""(?P<sep>["'`\\\]]{0,4}[ \t]{0,8}(?:=>|:?={1,3}|:(?!:)|,|[ \t])[ \t]{0,8})"""
-    r"""(?:(?:Bearer|Basic|Token|Digest)[ ]+)?"""
+    r"""(?P<scheme>(?:Bearer|Basic|Token|Digest)[ ]+)?"""
     r"""(?:(?P<open>[bru@]{0,2}(?:\\?"|\\?'|`))(?P<quoted>(?:\\\\.|\\.|(?!(?P=open))[^\n\\])*?)(?:(?P=open)|(?=\n)|$)|(?P<bare>[^\s"'`,;<>\\(){}\[\]]+))""",
 )
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -98,9 +98,11 @@ def _value(text: str, start: int, name: str, found: re.Match[str]) -> Iterator[H
     group = "bare" if found["bare"] is not None else "quoted"
     value, sep = found[group], found["sep"]
     strength = strength_of(name)
+    if "==" in sep and value[:1].isdigit():  # a pinned package
+        return
     if sep.strip("\"'`\\] \t") in ("", ",") and not _may_be_apart(text, start, name, sep, found):
         return
-    if strength == 2 and group == "bare" and _is_prose(text, start, name, sep, value):
+    if strength == 2 and group == "bare" and not found["scheme"] and _is_prose(text, start, name, sep, value):
         return
     if is_secret(value, strength, name):
         begin, end = found.span(group)
@@ -145,7 +147,7 @@ def is_secret(value: str, strength: Strength, name: str = "") -> bool:
     if strength == 0 or not value or value.lower() in _TRIVIAL or _PLACEHOLDER.fullmatch(value):
         return False
     if _PATH.fullmatch(value) or _NUMBER.fullmatch(value) or _URL.fullmatch(value):
-        return strength == 2 and "/" not in value and _is_password(name)
+        return strength == 2 and "/" not in value and len(value) > 3 and _is_password(name)
     if strength == 2:
         return len(value) > 1
     return bool(_KEYLIKE.fullmatch(value) or _SERVICE_VALUE.fullmatch(value)) and not _has_words(value)
@@ -156,6 +158,9 @@ def _is_password(name: str) -> bool:
 
 
 def _has_words(value: str) -> bool:
+    """A name with a number in it, such as `bert-base-v2`; a key changes between letters and digits more often."""
+    if len(re.findall(r"\d(?=[A-Za-z])|[A-Za-z](?=\d)", value)) >= 5:
+        return False
     words = [word for word in re.findall(r"[a-z]{4,}", value.lower()) if re.search("[aeiou]", word)]
     return sum(map(len, words)) * 2 > len(value)
 
