@@ -11,7 +11,7 @@ from matrix.search.words import counted
 CLEAN_RUNS = clean_runs_for(0.20)
 DEATHS = 2  # alike, when every run dies
 FLAKY_DEATHS = 3  # alike, when some runs survive or end otherwise: fewer say too little about how rare it is
-FIRST_DEATH = 1  # is enough for the adaptive strategy, which learns how often it dies from every run, until another signature shows up
+FIRST_DEATH = 1  # is enough until another signature shows up: how often it dies is learnt from every run
 USELESS = 6  # runs that were all cut short: more of the same will not help
 
 
@@ -27,7 +27,7 @@ def over(ledger: Ledger, max_runs: int) -> bool:
 
 def deaths_wanted(ledger: Ledger) -> int:
     tally = ledger.tally(ledger.grid.known_bad)
-    if ledger.strict and not ledger.other_signatures():
+    if not ledger.other_signatures():
         return FIRST_DEATH
     return FLAKY_DEATHS if tally.survivals or tally.neutral else DEATHS
 

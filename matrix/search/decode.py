@@ -35,13 +35,12 @@ class Combination:
 class View:
     """The answers at one moment.  `vetoed`: changes that must not be the fix, with the reason; `preferred`: see Search.prefer_fix.
 
-    `belief` None: each cell is judged by its own runs alone (the strategies that are not adaptive, and worlds that are none
-    of the hypotheses); else by what all runs say together."""
+    `belief` None: each cell is judged by its own runs alone, since the answers fit none of the hypotheses; else by what all
+    runs say together."""
 
     grid: Grid
     ledger: Ledger
     confidence: float
-    repeats: int | None  # survivals after which a cell is believed to survive; None: as many as the crash rate demands
     vetoed: Mapping[Change, str]
     preferred: tuple[Change, ...]
     belief: Belief | None = None
@@ -49,7 +48,7 @@ class View:
     @functools.cached_property
     def needed(self) -> int:
         """Survivals of a cell that are believed now."""
-        return self.repeats or self._needed()
+        return self._needed()
 
     # -------------------------------------------------------------- single cells
     def tally(self, change: Change) -> Tally:

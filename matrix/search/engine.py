@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, overload
 
 from matrix.records import Cell, Outcome, Trial, Value, describe_cell
-from matrix.search import calibrate, find, result, verify
+from matrix.search import calibrate, design, find, result, verify
 from matrix.search.decode import View
 from matrix.search.grid import Change, Grid
 from matrix.search.ledger import Ledger
@@ -35,24 +35,19 @@ class Search:
         self.notices: list[str] = []
         self._grid = Grid(spec)
         self._adaptive = spec.search.strategy == "adaptive"
-        self._ledger = Ledger(self._grid, strict=self._adaptive)
+        self._ledger = Ledger(self._grid)
         self._space: Space | None = None
         self._belief: Belief | None = None
         self._vetoed: dict[Change, str] = {}
         self._preferred: list[Change] = []
         self._stopped: str | None = self._impossible()
         self._last_id = 0
-        self._cells: list[Cell] = self._full_matrix() if spec.search.strategy == "full" else []
+        self._cells = design.cells(self._grid, self.seed)
+        self.notices += [notice] if (notice := design.notice(self._grid, len(self._cells))) else []
 
     def _impossible(self) -> str | None:
         reason = self._grid.available(self._grid.known_bad)
         return None if reason is None else f"the known-bad cell cannot run here: {reason}"
-
-    def _full_matrix(self) -> list[Cell]:
-        size, most = self.spec.size, self.spec.search.max_runs
-        if size > most:
-            self.notices.append(f"strategy full: the matrix has {size} cells and max_runs allows {most} runs; the rest is never tested")
-        return list(find.every_cell(self._grid, most))
 
     # -------------------------------------------------------------- ask
     @overload
@@ -89,7 +84,7 @@ class Search:
         view = self._view()
         if first is not None or not self._ledger.tally(self._grid.known_bad).deaths:
             return first
-        if view.belief is not None:
+        if self._adaptive and view.belief is not None:
             return self._next_believed(view, view.belief)
         if left > verify.cost(view, self.seed) or not view.ways_out():  # else: what is left is needed to verify what was found
             found = self._find(view)
@@ -113,12 +108,8 @@ class Search:
         return next((found for found in steps if isinstance(found, Want) or (found == "wait" and self._ledger.pending)), None)
 
     def _find(self, view: View) -> Step:
-        single = find.step(view, find.single_cells(view) + find.named_cells(view))
-        if single is not None:
-            return single
-        if (full := find.full_step(view, self._cells)) is not None:
-            return full
-        return find.combination_step(view, self.seed)
+        wanted = design.step(view, self._cells, self._repeats())
+        return wanted if wanted is not None else find.combination_step(view, self.seed)
 
     @property
     def done(self) -> bool:
@@ -222,15 +213,14 @@ class Search:
             grid=self._grid,
             ledger=self._ledger,
             confidence=self.spec.search.confidence,
-            repeats=self._repeats(),
             vetoed=self._vetoed,
             preferred=tuple(self._preferred),
             belief=self._believed(),
         )
 
     def _believed(self) -> Belief | None:
-        """What all answers say together; None when that cannot be said: not adaptive, nothing died yet, or none of the hypotheses fits."""
-        if not self._adaptive or not self._ledger.tally(self._grid.known_bad).deaths:
+        """What all answers say together; None when that cannot be said: nothing died yet, or none of the hypotheses fits."""
+        if not self._ledger.tally(self._grid.known_bad).deaths:
             return None
         if self._belief is None:
             from matrix.search.posterior import Belief  # here: it imports numpy

@@ -1,12 +1,9 @@
 """Second stage: which changes of the known-bad cell survive?  Chooses runs only; decode.py says what the answers mean."""
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
-
 from matrix.records import Cell
 from matrix.search.decode import NEUTRAL, Combination, View
-from matrix.search.grid import Change, Grid
+from matrix.search.grid import Change
 from matrix.search.want import Step, Want
 from matrix.search.words import changed, counted
 
@@ -18,8 +15,8 @@ def step(view: View, cells: list[Cell]) -> Step:
     free = [cell for cell in open_cells if _wanted(view, cell)]
     if not free:
         return "wait" if open_cells else None
-    cell = min(free, key=lambda cell: _answers(view, cell))  # the first of equals: the order of `cells`
-    return Want(cell=cell, purpose="find", why=_why(view, cell))
+    cell = min(free, key=lambda cell: answers(view, cell))  # the first of equals: the order of `cells`
+    return Want(cell=cell, purpose="find", why=why(view, cell))
 
 
 def _wanted(view: View, cell: Cell) -> bool:
@@ -28,12 +25,12 @@ def _wanted(view: View, cell: Cell) -> bool:
     return tally.pending < (view.needed - tally.survivals if tally.survivals else 1)
 
 
-def _answers(view: View, cell: Cell) -> int:
+def answers(view: View, cell: Cell) -> int:
     tally = view.ledger.tally(cell)
     return tally.survivals + tally.neutral + tally.pending
 
 
-def _why(view: View, cell: Cell) -> str:
+def why(view: View, cell: Cell) -> str:
     changes, tally = view.grid.changes(cell), view.ledger.tally(cell)
     if tally.survivals:
         return f"It survived {counted(tally.survivals, 'run')} with {changed(changes)}, which is believed after {view.needed}."
@@ -45,10 +42,6 @@ def _why(view: View, cell: Cell) -> str:
     return f"Does it still die with {changed(changes)}?" if changes else "The known-bad cell."
 
 
-def single_cells(view: View) -> list[Cell]:
-    return [view.grid.apply(dict([change])) for change in view.grid.singles]
-
-
 def named_cells(view: View) -> list[Cell]:
     """Cells that the specification names: included ones, and the known-good one."""
     spec = view.grid.spec
@@ -58,26 +51,12 @@ def named_cells(view: View) -> list[Cell]:
 
 def named_step(view: View) -> Step:
     """Cells that the specification names are run once, whatever is known of them already."""
-    return _once(view, named_cells(view), "The specification names this cell")
-
-
-def every_cell(grid: Grid, most: int) -> Iterator[Cell]:
-    """The first cells of the whole matrix that can run here."""
-    return islice((cell for cell in grid.spec.cells() if grid.available(cell) is None), most)
-
-
-def full_step(view: View, cells: list[Cell]) -> Step:
-    """Each cell of the matrix once."""
-    return _once(view, [cell for cell in cells if view.state(cell) == "open"], "One cell of the full matrix")
-
-
-def _once(view: View, cells: list[Cell], why: str) -> Step:
-    tallies = [(cell, view.ledger.tally(cell)) for cell in cells]
+    tallies = [(cell, view.ledger.tally(cell)) for cell in named_cells(view)]
     unseen = [(cell, t) for cell, t in tallies if not (t.deaths + t.survivals or t.unavailable or t.neutral >= NEUTRAL)]
     free = [cell for cell, tally in unseen if not tally.pending]
     if not free:
         return "wait" if unseen else None
-    return Want(cell=free[0], purpose="find", why=f"{why}: {changed(view.grid.changes(free[0]))}.")
+    return Want(cell=free[0], purpose="find", why=f"The specification names this cell: {changed(view.grid.changes(free[0]))}.")
 
 
 def combination_step(view: View, seed: int) -> Step:

@@ -33,12 +33,10 @@ def signature_of(outcome: Outcome) -> str:
 class Ledger:
     """Answers and open questions.  `answers` and `pending` are by trial id.
 
-    `strict` (the adaptive strategy): one death reproduces the crash as long as everything dies alike, and a verification run
-    counts as a fresh one only until the search for the cause is taken up again."""
+    A verification run counts as a fresh one only until the search for the cause is taken up again."""
 
-    def __init__(self, grid: Grid, *, strict: bool = False) -> None:
+    def __init__(self, grid: Grid) -> None:
         self.grid = grid
-        self.strict = strict
         self.answers: dict[int, tuple[Trial, Outcome]] = {}
         self.pending: dict[int, Trial] = {}
         self._tallies: dict[tuple[Key, Purpose | None], Tally] = {}
@@ -108,7 +106,7 @@ class Ledger:
 
     def _last_find(self) -> int:
         finds = [trial.id for trial, _ in self.answers.values() if trial.purpose == "find" and not trial.probes]
-        return max([*finds, *(t.id for t in self.pending.values() if t.purpose == "find")], default=0) if self.strict else 0
+        return max([*finds, *(t.id for t in self.pending.values() if t.purpose == "find")], default=0)
 
 
 def _add(count: Counter[str], outcome: Outcome, main: str | None) -> None:

@@ -78,7 +78,7 @@ def never_tested(view: View) -> list[str]:
 
 def _only_inferred(view: View, change: Change, state: State) -> bool:
     tally = view.tally(change)
-    return state in ("dies", "survives") and not tally.deaths + tally.survivals
+    return state in ("dies", "survives") and not tally.deaths + tally.survivals + tally.neutral
 
 
 def _undecided(view: View, change: Change, state: State) -> str | None:
@@ -87,4 +87,6 @@ def _undecided(view: View, change: Change, state: State) -> str | None:
     ended = f"{tally.other_deaths} died of something else, {tally.censored} were cut short"
     if state == "unavailable":
         return tally.unavailable or "it cannot run here"
+    if state in ("dies", "survives") and tally.neutral and not tally.deaths + tally.survivals:
+        return f"no answer in {runs} ({ended}), inferred from the other runs"
     return {"unknown": f"no answer in {runs} ({ended})", "open": f"not decided after {runs}"}.get(state)

@@ -102,7 +102,7 @@ class Observed(Section):
 
 
 class SearchOptions(Section):
-    strategy: Annotated[Literal["adaptive", "one_at_a_time", "full"], one_of("adaptive", "one_at_a_time", "full", later=("pairwise",))] = (
+    strategy: Annotated[Literal["adaptive", "one_at_a_time", "pairwise", "full"], one_of("adaptive", "one_at_a_time", "pairwise", "full")] = (
         Field(default="adaptive", description="How the next cell is chosen.")
     )
     confidence: float = Field(default=0.95, gt=0.5, lt=1, description="Probability at which the search stops.")

@@ -110,7 +110,7 @@ def test_a_bad_specification_is_refused_in_words_before_anything_runs(tmp_path: 
         (["run", "folder"], ["folder: cannot be read: Is a directory"]),
         (["run", "spec.yaml", "--set", "nonsense"], ["--set nonsense", "axis=value,value"]),
         (["run", "spec.yaml", "--set", "mode=a,a"], ["spec.yaml: --set mode: duplicate value"]),
-        (["run", "spec.yaml", "--strategy", "nonsense"], ["--strategy", "'nonsense'", "allowed: adaptive, one_at_a_time, full"]),
+        (["run", "spec.yaml", "--strategy", "nonsense"], ["--strategy", "'nonsense'", "allowed: adaptive, one_at_a_time, pairwise, full"]),
         (["run", "spec.yaml", "--jobs", "0"], ["--jobs", "0 is not in the range"]),
         (["run", "spec.yaml", "--resume"], ["there is no run of 'spec'", "without --resume"]),
         (["report", "folder"], ["folder is not a run folder", "runs/<name>"]),

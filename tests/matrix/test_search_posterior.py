@@ -23,7 +23,7 @@ WORST = {"bs": 32, "mining": "sync"}
 
 def believed(told: list[tuple[dict, Outcome]], *, matrix=SMALL, bad=WORST, **sections) -> Belief:
     grid = Grid(make_spec(matrix, bad, **sections))
-    ledger = Ledger(grid, strict=True)
+    ledger = Ledger(grid)
     for number, (cell, outcome) in enumerate(told, 1):
         ledger.tell(Trial(id=number, cell={**bad, **cell}), outcome)
     return Belief(Space(grid, 0), ledger, 0.95)
@@ -36,7 +36,7 @@ def test_the_posterior_is_the_sum_over_rates_written_out():
     for hypothesis in range(len(belief.space.parts)):
         total = 0.0
         for (p, log_p), (q, log_q) in itertools.product(
-            zip(RATES, LOG_RATES, strict=True), zip(BACKGROUND, LOG_BACKGROUND, strict=True)
+            zip(RATES, LOG_RATES), zip(BACKGROUND, LOG_BACKGROUND, strict=True)
         ):
             chance = math.exp(log_p + log_q)
             for cell, outcome in told:

@@ -352,7 +352,7 @@ def test_the_schema_accepts_good_files(text: str) -> None:
         ("matrix", {"bs": {"values": [1], "choices": {"a": {}}}}),
         ("known_bad", {"bs": [1]}),
         ("known_good", None),
-        ("search", {"strategy": "pairwise"}),
+        ("search", {"strategy": "pairwide"}),
         ("search", {"max_runs": 0}),
         ("limits", {"memory": "6G"}),
         ("limits", {"memory": "GiB"}),

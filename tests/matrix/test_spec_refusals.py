@@ -178,7 +178,6 @@ def test_a_file_that_is_missing_or_unreadable_is_named(tmp_path: Path, make: str
         ("{accum: 16}", "{}\nobserved: [{cell: {}, dead: true}]", (8, 12), "the key 'died' is missing", ""),
         ("{accum: 16}", "{}\nobserved: [{cell: {}, died: true, step: -1}]", (8, 41), "must be at least 0, not -1", ""),
         ("{accum: 16}", "{}\nsearch: {strategy: adaptve}", (8, 20), "not the word 'adaptve'", "did you mean 'adaptive'?"),
-        ("{accum: 16}", "{}\nsearch: {strategy: pairwise}", (8, 20), "'pairwise' is not available yet", "adaptive"),
         ("{accum: 16}", "{}\nsearch: {confidence: 95}", (8, 22), "must be less than 1", ""),
         ("{accum: 16}", "{}\nsearch: {max_runs: 1.5}", (8, 20), "must be a whole number, not the number 1.5", ""),
         ("{accum: 16}", "{}\nsearch: {max_run: 5}", (8, 10), "unknown key 'max_run'", "did you mean 'max_runs'?"),
