@@ -15,6 +15,7 @@ from pathlib import Path
 from matrix.records import Attempt, Cell, Trial
 from matrix.runner import probes
 from matrix.runner.attempt import Job, context
+from matrix.runner.launcher import inherited
 from matrix.runner.patience import Limits
 from matrix.spec import Spec
 from matrix.spec.fingerprint import fingerprint
@@ -108,7 +109,7 @@ class Assembly:
         if not trial.probes:
             return None
         attempt, holders = self.attempt(0, trial, cpus)
-        start = context(self.job(attempt, holders, longest_gap_s=0, stacks=False), Path(tempfile.gettempdir()))
+        start = context(self.job(attempt, holders, longest_gap_s=0, stacks=False), Path(tempfile.gettempdir()), inherited())
         reasons = ((name, probes.unavailable(name, setting, start)) for name, setting in trial.probes.items())
         return next((f"probe {name}: {reason}" for name, reason in reasons if reason), None)
 

@@ -29,6 +29,13 @@ pytestmark = linux
 Told = dict[str, Any]
 
 
+@pytest.fixture(autouse=True)
+def _thread_counts_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children inherit what there is when the guardian starts, and the tests' own configuration sets these."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def told(seen: Observation, folder: Path) -> Told:
     """What the child saw from inside."""
     text = (folder / "attempts" / seen.attempt / "stdout.log").read_text()
@@ -65,8 +72,7 @@ HAS: dict[str, Callable[[Told], bool]] = {
 
 
 @two_processors
-def test_without_a_probe_the_child_has_none_of_it(observe: Observe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+def test_without_a_probe_the_child_has_none_of_it(observe: Observe, tmp_path: Path) -> None:
     plain = observe([sys.executable, TELLS])
     it = told(plain, tmp_path)
     assert [name for name, has in HAS.items() if has(it)] == []
@@ -78,7 +84,6 @@ def test_without_a_probe_the_child_has_none_of_it(observe: Observe, tmp_path: Pa
 def test_the_child_has_what_the_check_says_that_it_has(
     observe: Observe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     probed = observe([sys.executable, TELLS], probes={name: ""})
     if why := without(name, probed):
         pytest.skip(why[0])
@@ -260,14 +265,14 @@ def test_os_fork_is_not_replaced_and_the_check_says_so(observe: Observe) -> None
     assert "os.fork() was called 1 times" in only(seen).how
 
 
-def test_a_preloaded_library_is_gone_with_a_clean_preload(observe: Observe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preloaded_library_is_gone_with_a_clean_preload(observe: Observe, tmp_path: Path) -> None:
     library = machine.malloc_debug_library()
     if library is None:
         pytest.skip("no library to preload")
-    monkeypatch.setenv("LD_PRELOAD", library)
+    env = {"LD_PRELOAD": library}
     name = Path(library).resolve().name
-    assert name in told(observe([sys.executable, TELLS]), tmp_path)["files"]
-    seen = observe([sys.executable, TELLS], probes={"clean_preload": ""})
+    assert name in told(observe([sys.executable, TELLS], env=env), tmp_path)["files"]
+    seen = observe([sys.executable, TELLS], env=env, probes={"clean_preload": ""})
     assert only(seen).held is True, only(seen).how
     assert (name in told(seen, tmp_path)["files"], "LD_PRELOAD" in told(seen, tmp_path)["env"]) == (False, False)
 

@@ -91,7 +91,7 @@ def test_values_that_are_there_are_added_to_and_not_replaced() -> None:
 
 
 # ------------------------------------------------------------------ main guards
-GUARDED = "def main(): pass\nif __name__ == '__main__':\n    main()\n"
+GUARDED = "def main(): pass\nif main and __name__ == '__main__':\n    main()\n"
 
 
 @pytest.mark.parametrize(
@@ -103,6 +103,10 @@ GUARDED = "def main(): pass\nif __name__ == '__main__':\n    main()\n"
         (["./guarded.py"], ""),
         (["python", "-m", "guarded"], ""),
         (["python", "-m", "package"], ""),
+        (["torchrun", "--nproc-per-node", "2", "guarded.py"], ""),
+        (["python", "-m", "torch.distributed.run", "guarded.py"], ""),
+        (["python", "-m", "torch.distributed.run", "bare.py"], "bare.py has no `if __name__"),
+        (["torchrun", "bare.py"], "bare.py has no `if __name__"),
         (["python", "bare.py"], "bare.py has no `if __name__"),
         (["python", "-m", "bare"], "bare.py has no `if __name__"),
         (["python", "-c", "print(1)"], "the program is the text of a -c option"),

@@ -69,7 +69,7 @@ def test_a_worker_that_is_killed_by_its_parent_names_the_parent(observe: Observe
     seen = observe(kills, probes={"who_ended_it": ""})
     parent, worker = map(int, seen.output_tail[0].split())
     killed = [(sent.from_pid, sent.to_pid, sent.inside) for sent in seen.signals_sent if sent.signal == "SIGKILL"]
-    assert killed == [(parent, worker, True)]
+    assert (parent, worker, True) in killed
     assert (seen.exit.returncode, seen.survivors_ended) == (0, 0)
 
 

@@ -70,10 +70,15 @@ def _entries(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _sent(signal: str, to: int, sender: int, time_s: float, pids: set[int], name_of: Callable[[int], str]) -> SignalSent:
-    tool = sender in (os.getpid(), os.getppid()) if sender not in pids else False
     name = name_of(sender) if sender else ""
     return SignalSent(
-        signal=signal, to_pid=to, from_pid=sender, from_name=name, inside=sender in pids, by_tool=tool, time_s=round(time_s, 6)
+        signal=signal,
+        to_pid=to,
+        from_pid=sender,
+        from_name=name,
+        inside=sender in pids,
+        by_tool=sender == os.getpid(),
+        time_s=round(time_s, 6),
     )
 
 
