@@ -133,3 +133,18 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path) -> 
         write_npz(path, {"a": ((4,), breaks)})
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 61, "ä"])
+def test_written_values_begin_at_a_multiple_of_64_bytes_whatever_stands_before_them(tmp_path: Path, name: str) -> None:
+    rows = np.arange(7, dtype=np.float32)
+    members = {f"{name}{n}": (rows[: n + 1].shape, lambda n=n: [rows[: n + 1]]) for n in range(5)}
+    write_npz(tmp_path / "x.npz", members)  # type: ignore[arg-type]
+    opened = open_npz(tmp_path / "x.npz", "anything")
+    for n, (member, array) in enumerate(opened.items()):
+        assert member == f"{name}{n}"
+        assert isinstance(array, np.memmap)
+        assert array.offset % 64 == array.ctypes.data % 64 == 0
+        np.testing.assert_array_equal(array, rows[: n + 1])
+    with zipfile.ZipFile(tmp_path / "x.npz") as archive:
+        assert archive.testzip() is None
