@@ -9,11 +9,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from matrix.records import Observation, ProbeResult
+from matrix.runner import cgroup
 from matrix.runner.patience import Limits
 from matrix.runner.probes import estimate_s, machine
 from matrix.runner.probes.traces import ends, heap_errors
@@ -185,6 +187,46 @@ def test_a_full_shm_and_a_full_temp_folder_are_survived_when_they_are_bigger(tmp
         pytest.skip(f"no small file system can be mounted: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [["SIGBUS"], [0, True], [1], [0, True]]
+
+
+HELD_BACK = """
+import sys, threading
+from pathlib import Path
+from matrix.records import Attempt, Trial
+from matrix.runner.attempt import Job, run
+from matrix.runner.launcher import Guardian
+from matrix.runner.patience import Limits
+
+folder = Path(sys.argv[1])
+argv = [sys.executable, "-c", "import time; open('started', 'w').close(); time.sleep(300)"]
+trial = Trial(id=1, cell={}, probes={"slower_clock": "", "bigger_shm": str(1 << 20)})
+attempt = Attempt(id="1", trial=trial, argv=argv, env={}, cwd=str(folder), key="k", program="p")
+with Guardian() as guardian:
+    run(Job(attempt=attempt, folder=folder / "1", limits=Limits(wall_s=300)), guardian, stop=threading.Event())
+"""
+
+
+@pytest.mark.skipif(not cgroup.can_limit_cpu(), reason="no cpu cgroup here")
+def test_a_tool_that_is_killed_leaves_nothing_of_a_probe_behind(tmp_path: Path) -> None:
+    tool = subprocess.Popen([sys.executable, "-c", HELD_BACK, str(tmp_path)], cwd=ROOT)
+    mine = [home for home in cgroup.homes() if home.is_dir()]
+
+    def groups() -> list[Path]:
+        return [path for home in mine for path in home.glob(f"mx-{tool.pid}-*")]
+
+    within(60, lambda: (tmp_path / "started").exists())
+    assert len(groups()) >= 1
+    tool.kill()
+    tool.wait()
+    within(60, lambda: not groups())
+    assert "/dev/shm tmpfs rw,nosuid,nodev,relatime,size=1024k" not in Path("/proc/self/mounts").read_text()
+
+
+def within(seconds: float, done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 # ------------------------------------------------------------------ a real conflict
