@@ -61,8 +61,12 @@ class Group:
         return _field(self.pids_path / "pids.events", "max") if self.pids_path else None
 
     def memory_limit(self) -> int | None:
-        """In bytes, as the kernel keeps it: whole pages."""
-        return _number(self.path / ("memory.max" if self._v2 else "memory.limit_in_bytes"))
+        """The smallest of its own and of every group around it, in bytes, as the kernel keeps it: whole pages."""
+        if not self._v2:
+            return _field(self.path / "memory.stat", "hierarchical_memory_limit")
+        around = [folder for folder in (self.path, *self.path.parents) if folder.is_relative_to(ROOT)]
+        known = [limit for folder in around if (limit := _number(folder / "memory.max")) is not None]
+        return min(known, default=None)
 
     def cpu_share(self) -> float | None:
         """Processor seconds per second that its processes may use together."""

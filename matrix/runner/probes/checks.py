@@ -185,7 +185,7 @@ def _group(change: Change, group: cgroup.Group | None) -> Iterator[Held]:
         had = group.memory_limit()
         yield (
             had is not None and abs(had - change.memory_limit_bytes) < 1 << 16,
-            f"memory limit {had}, asked for {change.memory_limit_bytes}",
+            f"memory limit {had} with the groups around it, asked for {change.memory_limit_bytes}",
         )
     if change.pids:
         yield group.pids_limit() == change.pids, f"pids.max {group.pids_limit()}, asked for {change.pids}"
