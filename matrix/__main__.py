@@ -71,14 +71,28 @@ def plan(spec: Path, strategy: str | None, max_runs: int | None, jobs: int | Non
 
 
 @main.command()
-@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
-def report(run_folder: Path) -> None:
-    """Write the report of RUN (a run folder, or a name) again from its files."""
+@click.argument("run_folders", metavar="RUN", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--json", "form", flag_value="json", help="Print the verdict, configurations and attempts as JSON.")
+@click.option("--csv", "form", flag_value="csv", help="Print one line for each attempt.")
+@click.option("--junit", "form", flag_value="junit", help="Print JUnit XML: one test case for each configuration.")
+@click.option("--summary", "form", flag_value="summary", help='Print a page of markdown, for >> "$GITHUB_STEP_SUMMARY".')
+@click.option("--compare", is_flag=True, help="Hold two runs against each other: RUN RUN, before and after.")
+def report(run_folders: tuple[Path, ...], form: str | None, compare: bool) -> None:
+    """Write the report of RUN (a run folder, or a name) again from its files; with an option, print it for machines instead."""
+    if len(run_folders) != (2 if compare else 1):
+        raise click.UsageError("--compare takes two runs: RUN RUN, before and after" if compare else "give one RUN, or two with --compare")
+    if compare and form not in {None, "json"}:
+        raise click.UsageError(f"--compare writes a page, or JSON with --json; it has no --{form}")
     with errors():
+        import reports
         from matrix import folder as folders
 
-        for path in write_report(folders.find(run_folder)):
-            click.echo(path)
+        found = [folders.find(given) for given in run_folders]
+        if form:
+            click.echo(reports.compare_json(*found) if compare else reports.export(found[0], form), nl=False)
+        else:
+            for path in reports.compare(*found) if compare else reports.write(found[0]):
+                click.echo(path)
 
 
 @main.command()

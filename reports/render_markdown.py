@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from reports.model import Block, Bullets, Code, Details, Grid, Heading, Line, Pair, Para, Plot, ReportModel, Section, Span, Table
 from reports.text import clean, one_line
@@ -21,7 +22,11 @@ def to_markdown(model: ReportModel) -> str:
 
 def _section(section: Section) -> str:
     title = f'<a id="{section.id}"></a>\n\n## {escape(section.title)}'
-    return "\n\n".join([title, *(_block(block) for block in section.blocks)])
+    return f"{title}\n\n{blocks_to_markdown(section.blocks)}"
+
+
+def blocks_to_markdown(blocks: Sequence[Block]) -> str:
+    return "\n\n".join(_block(block) for block in blocks)
 
 
 def _block(block: Block) -> str:
