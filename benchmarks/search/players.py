@@ -6,6 +6,7 @@ import dataclasses
 import random
 import resource
 import time
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.search.worlds import World, world
@@ -13,6 +14,9 @@ from matrix.records import Outcome, Trial
 from matrix.search import Result, Search
 
 MOST = 400  # runs after which a random design gives up
+SUSPICION = 4.0
+suspect_axes: Callable[[Search, dict[str, float]], None] | None = getattr(Search, "suspect_axes", None)  # None: a search of before
+SUSPECTED = {"suspects right": 1.0, "suspects right in 4 of 5": 0.8, "suspects wrong": 0.0}  # how often the true axes are among them
 SIZES: dict[str, dict[str, Any]] = {"7 axes": {"axes": 7, "levels": (2, 4)}, "20 axes of 4": {"axes": 20, "levels": (4, 4)}}
 
 
@@ -71,6 +75,19 @@ def play(world: World, search: Search, seed: int) -> Played:
         decisions_cpu_s=sum(taken),
         slowest_cpu_s=max(taken),
     )
+
+
+def suspected(world: World, seed: int, quality: float) -> Played:
+    """With what single deaths may tell: the axes of the truth and one more weigh four times as much as the rest before anything
+    is run; with the chance 1 - quality it is as many others instead."""
+    draw, (truth,) = random.Random(f"suspects {seed}"), world.causes
+    others = [axis.name for axis in world.spec.axes if axis.name not in truth]
+    draw.shuffle(others)
+    named = [*truth, others[0]] if draw.random() < quality else others[: len(truth) + 1]
+    search = Search(world.spec, seed=seed)
+    assert suspect_axes is not None
+    suspect_axes(search, dict.fromkeys(named, SUSPICION))
+    return play(world, search, seed)
 
 
 def _answer(search: Search, trial: Trial, outcome: Outcome) -> tuple[Trial | None, float]:

@@ -25,15 +25,17 @@ METHODS: dict[str, Callable[[World, int], Played]] = {
     "adaptive": players.adaptive,
     "random design, same posterior": players.random_design,
     "our one_at_a_time": functools.partial(players.strategy, name="one_at_a_time"),
+    "our pairwise": functools.partial(players.strategy, name="pairwise"),
     "one at a time": peers.one_at_a_time,
     "one at a time, 3 repeats": peers.one_at_a_time_thrice,
     "ddmin and sweep": peers.ddmin,
     "pairwise and Ochiai": peers.pairwise_ochiai,
     "full factorial": peers.full,
     "git_bayesect": peers.git_bayesect,
+    **{name: functools.partial(players.suspected, quality=quality) for name, quality in players.SUSPECTED.items()},
 }
-OURS = ("adaptive", "random design, same posterior", "our one_at_a_time")
-EVERY = tuple(name for name in METHODS if name != "git_bayesect")
+OURS = ("adaptive", "random design, same posterior", "our one_at_a_time", "our pairwise", *players.SUSPECTED)
+EVERY = tuple(name for name in METHODS if name != "git_bayesect" and name not in players.SUSPECTED)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,9 +71,9 @@ def _like_the_prior(number: int) -> World:
 MIXED = ("mixed",)
 CHOSEN = {"chosen": True}
 ROWS = [
-    Row(name="p=1", kinds=KINDS, rate=1.0, methods=EVERY, runs_wanted=5, exact_wanted=0.97),
-    Row(name="p=0.5", kinds=KINDS, rate=0.5, methods=EVERY, runs_wanted=21, exact_wanted=0.97),
-    Row(name="p=0.2", kinds=KINDS, rate=0.2, methods=EVERY, runs_wanted=68, exact_wanted=0.97),
+    Row(name="fixed length, p=1", kinds=KINDS, rate=1.0, methods=EVERY, runs_wanted=5, exact_wanted=0.97),
+    Row(name="fixed length, p=0.5", kinds=KINDS, rate=0.5, methods=EVERY, runs_wanted=21, exact_wanted=0.97),
+    Row(name="fixed length, p=0.2", kinds=KINDS, rate=0.2, methods=EVERY, runs_wanted=68, exact_wanted=0.97),
     Row(name="length chosen, p=0.5", kinds=MIXED, rate=0.5, options=CHOSEN, runs_wanted=14, exact_wanted=0.97),
     Row(name="length chosen, p=0.2", kinds=MIXED, rate=0.2, options=CHOSEN, runs_wanted=20, exact_wanted=0.97),
     Row(name="length chosen, p=0.05", kinds=MIXED, rate=0.05, options=CHOSEN, runs_wanted=60, exact_wanted=0.97),
@@ -84,6 +86,7 @@ ROWS = [
     Row(name="two causes, p=1", kinds=("two causes",), exact_wanted=0.90),
     Row(name="no hypothesis, p=1", kinds=OUTSIDE),
     Row(name="no hypothesis, p=0.5", kinds=OUTSIDE, rate=0.5),
+    Row(name="axes suspected, p=0.5", kinds=MIXED, rate=0.5, methods=("adaptive", *(players.SUSPECTED if players.suspect_axes else ()))),
     Row(name="like the prior", kinds=("like the prior",)),
     *(Row(name=f"one axis of {LEVELS}, p={p:g}", kinds=("one axis",), rate=p, methods=("adaptive", "git_bayesect")) for p in (1, 0.5, 0.2)),
 ]

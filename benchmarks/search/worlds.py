@@ -153,7 +153,7 @@ def _number(name: str) -> bool:
 
 
 # ------------------------------------------------------------------ what there is to be learnt
-def entropy(kind: str, *, worlds: int = 20, draws: int = 4000) -> float:
+def entropy(kind: str, *, worlds: int = 10, draws: int = 3000) -> float:
     """Bits of the distribution that truths of this kind are drawn from ("all": any of KINDS), the axes and the known-bad cell known."""
     total = 0.0
     for seed in range(worlds):
