@@ -17,6 +17,7 @@ from reports.package.choose import Chosen
 from reports.package.manifest import Missing
 from reports.package.replaying import Program, program_of, recipe
 from reports.package.summary import summary
+from reports.text import plural
 
 Kind = Literal["minimal", "extended"]
 KIT = Path(__file__).with_name("kit")
@@ -88,7 +89,7 @@ def contents(folder: RunFolder, chosen: Chosen, wish: Wish, environment: list[di
         entries += [*_history(folder), *_freeze(chosen, missing)]
     elif rest:
         missing.append(
-            Missing(what=f"{len(rest)} other attempts", why="only the chosen ones are in a minimal package; --extended adds all")
+            Missing(what=plural(len(rest), "other attempt"), why="only the chosen ones are in a minimal package; --extended adds all")
         )
     return entries, [*missing, *_problems(folder)]
 

@@ -134,7 +134,7 @@ def strength_of(name: str) -> Strength:
         return 0
     if last in _STRONG or (last == "key" and before in _STRONG_BEFORE_KEY) or (last == "string" and before == "connection"):
         return 2
-    if set(words) & _STRONG and "key" in words[-2:]:
+    if "key" in words[-2:] and set(words) & (_STRONG | _SERVICES):
         return 2
     if set(words) & _HASHES:
         return 0
