@@ -86,6 +86,13 @@ def statm(pid: int) -> bytes | None:
     return None
 
 
+def system_available() -> int:
+    """Bytes that processes can still get without swapping."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(_read("/proc/meminfo").partition(b"MemAvailable:")[2].split()[0]) * 1024
+    return int(psutil.virtual_memory().available)
+
+
 def rank(pid: int) -> int | None:
     """RANK, or what a launcher sets in its place, in the environment at exec; None: not set, or set later by the program."""
     with contextlib.suppress(OSError, ValueError):

@@ -1,8 +1,10 @@
 """The memory of a process tree over time, cheap enough not to change what it measures.
 
-Every sample reads /proc/PID/statm and the cgroup's usage with descriptors that stay open (2 us a process; psutil
-elsewhere).  What costs more is read less often, and everything is paced by its own cost: a tree of hundreds of
-processes is sampled less often, not at a higher price.  Rows go to memory.csv in long form, one figure a row, so that
+Every sample reads /proc/PID/statm and the cgroup's usage with descriptors that stay open (2 us a process, four times as
+much in a thread that has just been woken; psutil elsewhere).  Another process than the main one whose memory did not change
+between two full samples is read at full samples only, every fifth, until it does; its last figure stands for it meanwhile.
+What costs more is read less often, and everything is paced by its own cost: a tree of hundreds of processes is sampled less
+often, not at a higher price.  Rows go to memory.csv in long form, one figure a row, so that
 a new kind needs no new format.
 """
 
@@ -12,8 +14,6 @@ import contextlib
 import os
 import time
 from pathlib import Path
-
-import psutil
 
 from matrix.evidence import process_memory
 from matrix.evidence.processes import roles
@@ -25,6 +25,7 @@ from matrix.runner.held import Held
 PAGE = os.sysconf("SC_PAGE_SIZE")
 LINUX = Path("/proc/self").exists()
 FAST_S, FAST_FOR_S = 0.01, 10.0  # 100 Hz while a program loads and takes its first steps, which is where most of its shape is
+FULL_EVERY = 5  # samples: all processes, not only those that change
 SLOW_S = 0.05  # then 20 Hz: a death within a step is still seen, at a third of a percent of a core
 FIRST_SHARES_S = 1.0  # a child that is gone by then is left alone
 SAMPLE_COSTS, LOOK_COSTS, SHARES_COSTS = 66, 200, 100  # the next one no sooner than so many times its CPU: 1.5 %, 0.5 %, 1 % of a core
@@ -43,9 +44,15 @@ class Pace:
     def __init__(self, costs: float, first_s: float = 0.0) -> None:
         self.next_s = first_s
         self._costs = costs
+        self._least_s = 0.0
 
     def spent(self, now_s: float, every_s: float, cpu_s: float) -> None:
-        self.next_s = now_s + max(every_s, self._costs * cpu_s)
+        self._least_s = self._costs * cpu_s
+        self.again(now_s, every_s)
+
+    def again(self, now_s: float, every_s: float) -> None:
+        """At the last known price: to measure it costs as much as to read two processes."""
+        self.next_s = now_s + max(every_s, self._least_s)
 
 
 class Sampler:
@@ -68,7 +75,12 @@ class Sampler:
         self._held: dict[int, Held] = {}
         self._fresh: set[int] = set()  # their role is not certain yet
         self._step = ""
-        self._raw: list[tuple[float, int | None, list[tuple[int, bytes]], bytes | None]] = []  # time, step, statm of each process, usage
+        self._moving: dict[int, int] = {}  # those of them that are read at every sample
+        self._at_full: dict[int, bytes] = {}  # pid -> its statm at the last full sample
+        self._latest: dict[int, bytes] = {}  # pid -> its last statm
+        self._raw: list[tuple[float, int | None, list[tuple[int, bytes]], bytes | None]] = []  # time, step, statm of those read, usage
+        self._rows: dict[int, tuple[int, bytes, str, str]] = {}  # pid -> RSS, its statm, rows without time and step, as last settled
+        self._light = 0  # samples of changing processes until all are read again
         self._tree: dict[str, int] = {}  # figures of the whole tree as last written
         self._sample, self._look, self._shares = Pace(SAMPLE_COSTS), Pace(LOOK_COSTS), Pace(SHARES_COSTS, FIRST_SHARES_S)
         self._check = Pace(CHECK_COSTS)
@@ -96,12 +108,15 @@ class Sampler:
 
     def _follow(self, now_s: float, pids: set[int]) -> None:
         for pid in set(self._open) - pids:
-            os.close(self._open.pop(pid))
+            self._drop(pid)
+        for pid in (set(self._rows) | set(self._latest)) - pids:
+            self._rows.pop(pid, None)
+            self._latest.pop(pid, None)
         new = pids - set(self._pss)
         for pid in new:
             self._held[pid] = Held(first_s=now_s, last_s=now_s, prefix=f",{pid},other,,host,")
             with contextlib.suppress(OSError):
-                self._open[pid] = os.open(f"/proc/{pid}/statm", os.O_RDONLY)
+                self._open[pid] = self._moving[pid] = os.open(f"/proc/{pid}/statm", os.O_RDONLY)
         self._fresh |= new
         self._pss = {**dict.fromkeys(sorted(new), UNREAD), **{pid: pss for pid, pss in self._pss.items() if pid in pids}}
         self._forget(pids)
@@ -115,6 +130,8 @@ class Sampler:
             held.role = "main" if pid == self._main else "other" if role == "main" else role
             held.rank = process_memory.rank(pid) if pid in self._fresh else held.rank
             held.prefix = f",{pid},{held.role},{'' if held.rank is None else held.rank},host,"
+            if pid in self._rows:
+                self._set_rows(pid, self._rows[pid][1])
         self._fresh = {pid for pid in self._fresh & pids if not self._held[pid].figures}
 
     def _details(self, now_s: float, pid: int) -> list[str]:
@@ -129,7 +146,7 @@ class Sampler:
         return [f"{now_s:.3f},{self._step}{held.prefix}{kind},{value}\n" for kind, value in changed.items()]
 
     def _of_the_tree(self, now_s: float) -> list[str]:
-        self.system_available = psutil.virtual_memory().available
+        self.system_available = process_memory.system_available()
         found = {"available": self.system_available, "file_cache": _file_cache(self._group)}
         for name, folder in self._folders.items():
             free = process_memory.free_bytes(self._main, folder)
@@ -150,11 +167,20 @@ class Sampler:
     # -------------------------------------------------------------- up to a hundred times a second
     def sample(self, now_s: float, step: int | None) -> None:
         """Only reads: a thread that has just been woken runs with cold caches, at several times the price of the same work in bulk."""
-        began = time.thread_time()
         usage = None if self._usage is None else os.pread(self._usage, 32, 0)
-        self._raw.append((now_s, step, self._read(), usage))
-        self._sample.spent(now_s, FAST_S if now_s < FAST_FOR_S else SLOW_S, time.thread_time() - began)
-        if self._raw[-1][2] and now_s >= self._shares.next_s:
+        every_s = FAST_S if now_s < FAST_FOR_S else SLOW_S
+        if self._light:
+            self._light -= 1
+            read = self._read(self._moving)
+            self._sample.again(now_s, every_s)
+        else:
+            self._light = FULL_EVERY - 1
+            began = time.thread_time()
+            read = self._read_all()
+            self._sample.spent(now_s, every_s, time.thread_time() - began)
+        self._latest.update(read)
+        self._raw.append((now_s, step, read, usage))
+        if now_s >= self._shares.next_s and self._latest:
             self._read_shares(now_s)
 
     def settle(self) -> None:
@@ -162,26 +188,34 @@ class Sampler:
         for now_s, step, read, usage in self._raw:
             self._step = "" if step is None else str(step)
             stamp = f"{now_s:.3f},{self._step}"
-            total, rows = 0, list[str]()
             for pid, statm in read:
-                rss, shared = _sizes(statm)
-                if rss:
-                    total += rss
-                    held = self._held[pid]
-                    held.last_s, held.peak = now_s, max(held.peak, rss)
-                    rows += [f"{stamp}{held.prefix}rss,{rss}\n", f"{stamp}{held.prefix}shared,{shared}\n"]
-            if total:
-                self._count(total, step)
+                if pid not in self._rows or self._rows[pid][1] != statm:
+                    self._held[pid].last_s = now_s
+                    self._set_rows(pid, statm)
+            rows = [stamp + row for _, _, *both in self._rows.values() for row in both]
+            if rows:
+                self._count(sum(row[0] for row in self._rows.values()), step)
                 rows += [] if usage is None else [f"{stamp},,tree,,host,used,{int(usage)}\n"]
                 self._file.write(rows)
+        for pid in self._rows if self._raw else ():
+            self._held[pid].last_s = self._raw[-1][0]
         self._raw.clear()
+
+    def _set_rows(self, pid: int, statm: bytes) -> None:
+        rss, shared = _sizes(statm)
+        held = self._held[pid]
+        held.peak = max(held.peak, rss)
+        if rss:
+            self._rows[pid] = rss, statm, f"{held.prefix}rss,{rss}\n", f"{held.prefix}shared,{shared}\n"
+        else:
+            self._rows.pop(pid, None)
 
     def exceeds(self, now_s: float, limit_bytes: int) -> bool:
         """Whether the tree holds more than that: by RSS, then, because forked processes share pages, by PSS where it can be read."""
-        if sum(_sizes(statm)[0] for _, statm in (self._raw[-1][2] if self._raw else [])) <= limit_bytes or now_s < self._check.next_s:
+        if sum(_sizes(statm)[0] for statm in self._latest.values()) <= limit_bytes or now_s < self._check.next_s:
             return False
         began = time.thread_time()
-        held = [found[0] if (found := process_memory.shares(pid)) else _sizes(statm)[0] for pid, statm in self._read()]
+        held = [found[0] if (found := process_memory.shares(pid)) else _sizes(statm)[0] for pid, statm in self._latest.items()]
         self._check.spent(now_s, 0.0, time.thread_time() - began)
         return sum(held) > limit_bytes
 
@@ -192,15 +226,29 @@ class Sampler:
         if step is not None and self.first_step_total is None:
             self.first_step_total = total
 
-    def _read(self) -> list[tuple[int, bytes]]:
-        """(pid, its statm) of every process."""
+    def _read_all(self) -> list[tuple[int, bytes]]:
+        """(pid, its statm) of every process, and which of them to read at every sample until the next full one."""
+        if not LINUX:
+            return [(pid, statm) for pid in self._pss if (statm := process_memory.statm(pid))]
+        read = self._read(self._open)
+        self._moving = {pid: self._open[pid] for pid, statm in read if statm and (statm != self._at_full.get(pid) or pid == self._main)}
+        self._at_full = dict(read)
+        return read
+
+    def _read(self, descriptors: dict[int, int]) -> list[tuple[int, bytes]]:
+        """Nothing for one that is gone."""
         found = []
-        for pid, descriptor in list(self._open.items()):
+        for pid, descriptor in list(descriptors.items()):
             try:
                 found.append((pid, os.pread(descriptor, 128, 0)))
-            except OSError:  # it is gone
-                os.close(self._open.pop(pid))
-        return found if LINUX else [(pid, statm) for pid in self._pss if (statm := process_memory.statm(pid))]
+            except OSError:
+                self._drop(pid)
+                found.append((pid, b""))
+        return found
+
+    def _drop(self, pid: int) -> None:
+        os.close(self._open.pop(pid))
+        self._moving.pop(pid, None)
 
     def _read_shares(self, now_s: float) -> None:
         """PSS and USS of one process, the one whose turn it is: all of them at once would stop this thread for too long."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 
 from matrix.runner import cgroup
 from matrix.runner.curve_file import HEADER, CurveFile
-from matrix.runner.sampler import FAST_S, SAMPLE_COSTS, SLOW_S, Pace, Sampler
+from matrix.runner.sampler import FAST_S, FULL_EVERY, SAMPLE_COSTS, SLOW_S, Pace, Sampler
 from tests.matrix.conftest import Observe
 
 MIB = 1 << 20
@@ -139,6 +140,27 @@ def test_the_shares_of_a_large_process_are_not_read_in_its_first_seconds(sampler
         sampler.look(at, {os.getpid()}, os.getpid())
         assert (tmp_path / "memory.csv").read_text().count(",pss,") == wanted
     assert len(held) == 300 * MIB
+
+
+def test_a_process_that_does_not_change_keeps_its_last_figure_and_one_that_begins_to_is_followed(tmp_path: Path) -> None:
+    grows = "import sys, time\nfor line in sys.stdin:\n    held = bytearray(b'x') * (50 << 20)\n    print('grown', flush=True)"
+    with subprocess.Popen([sys.executable, "-c", grows], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin and child.stdout
+        time.sleep(0.3)
+        sampler = Sampler(tmp_path / "memory.csv")
+        sampler.look(0.0, {os.getpid(), child.pid}, os.getpid())
+        for at in range(20):
+            sampler.sample(at / 100, None)
+        child.stdin.write("go\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "grown\n"
+        for at in range(20, 20 + FULL_EVERY):
+            sampler.sample(at / 100, None)
+        sampler.close()
+        child.stdin.close()
+    rows = [line.split(",") for line in (tmp_path / "memory.csv").read_text().splitlines() if f",{child.pid}," in line and ",rss," in line]
+    assert [row[0] for row in rows] == [f"{at / 100:.3f}" for at in range(20 + FULL_EVERY)]
+    assert int(rows[-1][-1]) - int(rows[0][-1]) > 40 * MIB
 
 
 def test_a_process_that_is_gone_leaves_the_others_alone(sampler: Sampler) -> None:
