@@ -77,6 +77,7 @@ def test_one_core_keeps_the_thread_counts_of_the_unprobed_run() -> None:
     free = prepare(context(), {"one_core": ""}).total.env
     assert (free["OMP_NUM_THREADS"], free["OPENBLAS_NUM_THREADS"]) == ("2", "2")
     assert prepare(context(env={"OMP_NUM_THREADS": "5"}), {"one_core": ""}).total.env == {}
+    assert prepare(context(argv=["torchrun", "x.py"]), {"one_core": ""}).total.env == {}
     both = prepare(context(), {"one_core": "", "one_thread": ""})
     assert both.total.env["OMP_NUM_THREADS"] == "1"
 

@@ -23,6 +23,7 @@ ONE_THREAD = (
     "VECLIB_MAXIMUM_THREADS",
     "BLIS_NUM_THREADS",
 )
+LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate")
 WANTED_FILES = 65536
 HALF = 0.5  # of a processor
 
@@ -44,8 +45,8 @@ def one_core(context: Context, setting: str) -> Change:
 
 
 def _unprobed_threads(context: Context, usable: list[int]) -> dict[str, str]:
-    if "OMP_NUM_THREADS" in context.env:  # all others follow it
-        return {}
+    if "OMP_NUM_THREADS" in context.env or any(Path(word).name in LAUNCHERS for word in context.argv):
+        return {}  # all others follow it; these launchers set it to 1 in their ranks where it is not set
     counts = {
         "OMP_NUM_THREADS": len(usable),
         "OPENBLAS_NUM_THREADS": len(usable),
