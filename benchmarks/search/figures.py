@@ -8,10 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from benchmarks.search.bound import capacity, entropy
 from benchmarks.search.peers import ERROR
 from benchmarks.search.players import Played
 from benchmarks.search.table import Part, Row
-from benchmarks.search.worlds import KINDS, capacity, entropy
+from benchmarks.search.worlds import KINDS
 
 Look = tuple[float, bool]
 Played_ = dict[Part, list[Played]]
@@ -31,6 +32,7 @@ def rows(played: Played_) -> list[dict[str, Any]]:
             line = {"row": row.name, "method": cells[0].method, "kind": kind, **_line(group)}
             if row.kinds == KINDS or (row.kinds == ("mixed",) and "chosen" not in row.options):
                 line["bound_runs"] = round((bits[kind] + math.log2(1 / ERROR)) / capacity(row.rate), 1)
+                line["entropy_runs"] = round(bits[kind] / capacity(row.rate), 1)
             if cells[0].method == "adaptive":
                 line |= _wanted(row, kind)
             lines.append(line)

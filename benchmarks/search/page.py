@@ -13,6 +13,7 @@ COLUMNS = {
     "median_runs": "runs",
     "median_runs_wanted": "wanted",
     "bound_runs": "bound",
+    "entropy_runs": "entropy alone",
     "median_verify_runs": "verification",
     "exact": "exact",
     "exact_wanted": "wanted",

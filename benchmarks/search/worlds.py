@@ -6,7 +6,6 @@ import dataclasses
 import math
 import random
 import zlib
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -81,7 +80,7 @@ def world(seed: int, kind: str, rate: float, *, axes: int = 7, levels: tuple[int
     if kind in OUTSIDE:
         dies = _odd(rng, kind, matrix, bad)  # first: a product sets axes of its own
         return World(_spec(matrix, bad, options), (), dies, rate, **options)
-    causes = _two(rng, matrix, bad) if kind == "two causes" else (_truth(rng, kind, matrix, bad),)
+    causes = _two(rng, matrix, bad) if kind == "two causes" else (draw(rng, kind, matrix, bad),)
     return World(_spec(matrix, bad, options), causes, lambda cell: any(holds(cause, cell) for cause in causes), rate, **options)
 
 
@@ -103,7 +102,7 @@ def _spec(matrix: dict[str, list[Value]], bad: Cell, options: dict[str, Any]) ->
 
 
 # ------------------------------------------------------------------ crash sets
-def _truth(rng: random.Random, kind: str, matrix: dict[str, list[Value]], bad: Cell) -> Truth:
+def draw(rng: random.Random, kind: str, matrix: dict[str, list[Value]], bad: Cell) -> Truth:
     if kind == "single":
         axis = rng.choice(list(matrix))
         return {axis: [bad[axis]]}
@@ -150,23 +149,3 @@ def _odd(rng: random.Random, kind: str, matrix: dict[str, list[Value]], bad: Cel
 
 def _number(name: str) -> bool:
     return int(name[1:]) % 2 == 0
-
-
-# ------------------------------------------------------------------ what there is to be learnt
-def entropy(kind: str, *, worlds: int = 10, draws: int = 3000) -> float:
-    """Bits of the distribution that truths of this kind are drawn from ("all": any of KINDS), the axes and the known-bad cell known."""
-    total = 0.0
-    for seed in range(worlds):
-        program = world(seed, "threshold", 1.0)
-        matrix = {axis.name: list(axis.values) for axis in program.spec.axes}
-        rng = random.Random(f"entropy {seed}")
-        drawn = (_truth(rng, rng.choice(KINDS) if kind == "all" else kind, matrix, program.spec.known_bad) for _ in range(draws))
-        counts = Counter(str(truth) for truth in drawn)
-        total -= sum(count / draws * math.log2(count / draws) for count in counts.values())
-    return total / worlds
-
-
-def capacity(rate: float) -> float:
-    """Bits of one run at best: a Z-channel, since outside the crash set nothing dies."""
-    miss = 1 - rate
-    return 1.0 if miss <= 0 else math.log2(1 + rate * miss ** (miss / rate))

@@ -8,9 +8,10 @@ import random
 import pytest
 
 from benchmarks.search import figures, page, peers, table
+from benchmarks.search.bound import capacity, entropy
 from benchmarks.search.players import Played
 from benchmarks.search.table import Part, Row
-from benchmarks.search.worlds import KINDS, MAIN, OUTSIDE, STEPS, capacity, entropy, one_axis, world
+from benchmarks.search.worlds import KINDS, MAIN, OUTSIDE, STEPS, one_axis, world
 
 ALL_KINDS = (*KINDS, "3", "4", "two causes", *OUTSIDE)
 
@@ -116,7 +117,7 @@ def test_the_calibration_error_is_the_distance_of_what_was_said_and_what_was_tru
     summary = figures.calibration({part: [Played(runs=1, exact=True, looks=looks)]})
     assert summary["other programs"]["looks"] == 200 and summary["other programs"]["error"] == pytest.approx(0.1)
     page.plot(summary, tmp_path / "plot.svg")
-    assert (tmp_path / "plot.svg").read_text().count('clip-path') >= 3  # the diagonal and two points
+    assert (tmp_path / "plot.svg").read_text().count("clip-path") >= 3  # the diagonal and two points
 
 
 def test_the_page_has_a_line_for_each_kind_and_one_for_all_of_them() -> None:
