@@ -110,7 +110,7 @@ def _folder(fault: Fault, settings: dict[str, str], prefix: str, cache: Path) ->
     return folder
 
 
-def _make(folder: Path, files: dict[str, Path], texts: dict[str, str], build: Callable[[Path], None]) -> None:
+def _make(folder: Path, files: dict[str, Path], texts: dict[str, str], build: Callable[[Path], None] = lambda part: None) -> None:
     """Fill a folder of this process's own (mode 0700), then move it into place: nobody meets half a plant."""
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = Path(tempfile.mkdtemp(prefix=".part-", dir=folder.parent))
