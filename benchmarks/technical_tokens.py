@@ -16,20 +16,22 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection, SymbolTableSection
 
 LIBRARIES, SYMBOLS = 60, 1500
+NAMED_LIBRARIES = 6  # whose symbols are read: a table of 50,000 takes seconds
 _MAPS = "import numpy, pandas, sys; sys.stdout.write(open('/proc/self/maps').read())"
 _STACKS = "import faulthandler, numpy, threading; faulthandler.dump_traceback_later(0.05, exit=True); threading.Event().wait()"
 
 
 def corpus() -> dict[str, str]:
     """Text by what it is; what cannot be had here is left out."""
-    libraries = sorted(Path(sysconfig.get_paths()["purelib"]).glob("**/*.so*"))[:LIBRARIES]
+    everything = sorted(Path(sysconfig.get_paths()["purelib"]).glob("**/*.so*"), key=lambda path: (path.stat().st_size, path))
+    libraries = everything[len(everything) // 2 :][:LIBRARIES]
     parts = {
         "maps": _output(_MAPS),
         "stacks": _output(_STACKS),
         "packages": "\n".join(f"{found.metadata['Name']}=={found.version}" for found in importlib.metadata.distributions()),
         "wheel records": "\n".join(_records()),
         "build-ids": "\n".join(f"{path.name} build-id {found}" for path in libraries for found in _build_ids(path)),
-        "symbols": "\n".join(_symbols(libraries)),
+        "symbols": "\n".join(_symbols(libraries[:NAMED_LIBRARIES])),
         "checksums": "\n".join(f"{hashlib.sha256(path.name.encode()).hexdigest()}  {path.name}" for path in libraries),
         "configuration": "\n".join(f"{name}={found}" for name, found in sorted(sysconfig.get_config_vars().items())),
         "processor": _read("/proc/cpuinfo")[:4000],
@@ -89,12 +91,10 @@ def _kernel_lines() -> str:
     lines = []
     for number in range(40):
         at = chance.randrange(1 << 46)
-        lines.append(
-            f"[{1000 + number}.{number:06}] python[{4000 + number}]: segfault at {at:x} ip {at:016x} sp {at:016x} error 4 in fastmetric.so[{at:x}+9000]"
-        )
-        lines.append(
-            f"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/mx-{number}-{at:08x},task=python,pid={number},uid=1000"
-        )
+        where = f"segfault at {at:x} ip {at:016x} sp {at:016x} error 4 in fastmetric.so[{at:x}+9000]"
+        lines.append(f"[{1000 + number}.{number:06}] python[{4000 + number}]: {where}")
+        group = f"oom_memcg=/mx-{number}-{at:08x},task=python,pid={number},uid=1000"
+        lines.append(f"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,{group}")
     return "\n".join(lines)
 
 
@@ -105,9 +105,8 @@ def _training_log() -> str:
         "primary_key=id sort_key=step cache_key=none",
     ]
     for step in range(400):
-        lines.append(
-            f"epoch 3:  {step // 4}%|███▍      | {step}/400 [00:{step % 60:02}<01:02, 46.1it/s, loss={chance.random():.6f}, lr={chance.random() * 1e-4:.3e}]"
-        )
+        rate = f"46.1it/s, loss={chance.random():.6f}, lr={chance.random() * 1e-4:.3e}"
+        lines.append(f"epoch 3:  {step // 4}%|███▍      | {step}/400 [00:{step % 60:02}<01:02, {rate}]")
     commits = [hashlib.sha1(str(number).encode()).hexdigest() for number in range(20)]
     lines += [f"commit {commit}" for commit in commits] + [
         f"checkpoint saved to runs/{commit[:12]}/step_{number}.pt" for number, commit in enumerate(commits)
