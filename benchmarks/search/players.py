@@ -112,7 +112,7 @@ def random_design(world: World, seed: int) -> Played:
 
 
 def right(world: World, result: Result) -> bool:
-    """Whether the crash set is named, neither more nor less; of two causes, whether the fix names both and removes both."""
+    """Whether the crash set is named, neither more nor less; of several causes, whether the fix names and removes them all."""
     if len(world.causes) == 1:
         return result.culprit == world.causes[0]
     if not world.causes or result.fix is None:

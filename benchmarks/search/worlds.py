@@ -77,10 +77,11 @@ def world(seed: int, kind: str, rate: float, *, axes: int = 7, levels: tuple[int
     bad: Cell = {name: rng.choice(values) for name, values in matrix.items()}
     if kind == "threshold" and all(len(values) < 3 for name, values in matrix.items() if _number(name)):
         matrix["x0"] = [1, 2, 4]
-    if kind in OUTSIDE:
+    if kind in OUTSIDE and kind != "three causes":
         dies = _odd(rng, kind, matrix, bad)  # first: a product sets axes of its own
         return World(_spec(matrix, bad, options), (), dies, rate, **options)
-    causes = _two(rng, matrix, bad) if kind == "two causes" else (draw(rng, kind, matrix, bad),)
+    independent = {"two causes": 2, "three causes": 3}.get(kind)
+    causes = _independent(rng, independent, matrix, bad) if independent else (draw(rng, kind, matrix, bad),)
     return World(_spec(matrix, bad, options), causes, lambda cell: any(holds(cause, cell) for cause in causes), rate, **options)
 
 
@@ -123,12 +124,12 @@ def _threshold(rng: random.Random, values: list[Value], bad: Value) -> list[Valu
     return rng.choice([values[low:] for low in range(1, place + 1)] + [values[:high] for high in range(place + 1, len(values))])
 
 
-def _two(rng: random.Random, matrix: dict[str, list[Value]], bad: Cell) -> tuple[Truth, ...]:
-    return tuple({axis: _values(rng, axis, matrix, bad)} for axis in sorted(rng.sample(list(matrix), 2)))
+def _independent(rng: random.Random, count: int, matrix: dict[str, list[Value]], bad: Cell) -> tuple[Truth, ...]:
+    return tuple({axis: _values(rng, axis, matrix, bad)} for axis in sorted(rng.sample(list(matrix), count)))
 
 
 def _odd(rng: random.Random, kind: str, matrix: dict[str, list[Value]], bad: Cell) -> Callable[[Cell], bool]:
-    """Crash sets that are no conjunction and not two independent causes; the known-bad cell is in all of them."""
+    """Crash sets that are no conjunction and no independent causes; the known-bad cell is in all of them."""
     salt = f"{rng.random()}"
     if kind == "any cells":  # half of them, without a pattern
         return lambda cell: cell == bad or zlib.crc32(f"{salt}{sorted(cell.items())}".encode()) % 2 == 0
@@ -142,9 +143,8 @@ def _odd(rng: random.Random, kind: str, matrix: dict[str, list[Value]], bad: Cel
         return lambda cell: holds(one, cell) != (cell[axis] != bad[axis])
     if kind == "two of three":
         return lambda cell: sum(holds(each, cell) for each in (one, two, three)) >= 2
-    if kind == "a hole":  # in the crash set of one condition: it survives where two other axes are changed
-        return lambda cell: holds(one, cell) and (holds(two, cell) or holds(three, cell))
-    return lambda cell: holds(one, cell) or holds(two, cell) or holds(three, cell)
+    assert kind == "a hole"  # in the crash set of one condition: it survives where two other axes are changed
+    return lambda cell: holds(one, cell) and (holds(two, cell) or holds(three, cell))
 
 
 def _number(name: str) -> bool:
