@@ -96,6 +96,37 @@ def report(run_folders: tuple[Path, ...], form: str | None, compare: bool) -> No
 
 
 @main.command()
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.option("--try", "words", multiple=True, metavar="WORDS", help="Words for the command that make a run shorter; may be repeated.")
+@click.option("--run", "run_folder", type=click.Path(path_type=Path), help="Where the long death is; else the newest run of SPEC.")
+@click.option("--out", type=click.Path(path_type=Path), help="The shorter specification; else SPEC with .short before its ending.")
+def shorten(spec: Path, words: tuple[str, ...], run_folder: Path | None, out: Path | None) -> None:
+    """Bring a death that takes long forward, and show that it stayed the same death."""
+    with errors():
+        signals_interrupt()
+        from matrix import folder as folders
+        from matrix import shorten as short
+
+        loaded = load(spec, strategy=None, max_runs=None, overrides=())
+        check_program(loaded)
+        long = folders.find(run_folder) if run_folder else folders.latest(loaded.name)
+        where = folders.create(f"{loaded.name}_short")
+        best = None
+        with folders.locked(where):
+            try:
+                for tried in short.shorten(loaded, long, words, where):
+                    click.echo(f"{tried.candidate.what}: {'the same death' if tried.same else 'not the same'}: {tried.why}")
+                    best = tried if tried.same and (best is None or tried.wall_s < best.wall_s) else best
+            except short.CannotShorten as problem:
+                fail(str(problem), BAD_INPUT)
+        if best is None:
+            fail("nothing made the same death come sooner; the specification is left as it is", WRONG)
+        target = out or spec.with_suffix(f".short{spec.suffix}")
+        short.write(loaded, best, target)
+        click.echo(f"written: {target}. Go on with: python -m matrix run {target}")
+
+
+@main.command()
 @click.option("--batches", metavar="N,N,...", help="Steps or batches at which it died, to tell whether there is a pattern.")
 @click.option("--accum", type=click.IntRange(min=1), help="Micro-batches of an optimizer step.")
 @click.option("--epoch-steps", type=click.IntRange(min=1), help="Steps of an epoch.")
