@@ -30,8 +30,24 @@ ROOMS = {
     "planner": {"records", "spec", "assembly", "observer_control", "runner", "executors", "search", "diagnosis"},
     "preview": {"records", "spec", "assembly", "runner", "executors", "search", "folder"},
     "packages": {"records", "spec"},
+    "explain": {"diagnosis"},
+    "shorten": {"records", "spec", "assembly", "executors", "diagnosis"},
     "replay": {"records", "spec", "assembly", "runner", "executors", "diagnosis", "folder"},
-    "__main__": {"packages", "replay", "records", "spec", "assembly", "runner", "executors", "planner", "preview", "view", "folder"},
+    "__main__": {
+        "packages",
+        "replay",
+        "explain",
+        "shorten",
+        "records",
+        "spec",
+        "assembly",
+        "runner",
+        "executors",
+        "planner",
+        "preview",
+        "view",
+        "folder",
+    },
 }
 
 

@@ -15,7 +15,8 @@ from matrix.records import Finding, Observation
 
 UNKNOWN_CURED = 0.12  # chance that a probe happens to help against something that is not in the catalogue
 MOST_NATS = 3.5  # one run under one probe proves no more
-LEAST_BITS = 0.08  # a probe that is expected to teach less is not worth its time
+LEAST_BITS = 0.03  # a probe that is expected to teach less is not worth its time
+MOST_PROBES = 5  # in one matrix: the budget is for the search as well
 CLEAR = 0.88  # probability of the first cause from which no probe is needed
 CHECKED = "valgrind"  # sees the misuse of memory itself; slow, so it comes last and only for causes that it tells apart
 SEEN_BY_IT = ("native_memory_corruption", "native_bad_argument", "native_thread_race")
@@ -50,7 +51,11 @@ def propose(
 
     `shares`: probabilities of the causes, `unknown` among them.  All probes run the same cell, so bits are also bits per second."""
     tried = {next(iter(run.trial.probes)) for run in case.probed}
-    if not case.result.reproduced or max((p for name, p in shares.items() if name != "unknown"), default=0.0) >= CLEAR:
+    if (
+        len(tried) >= MOST_PROBES
+        or not case.result.reproduced
+        or max((p for name, p in shares.items() if name != "unknown"), default=0.0) >= CLEAR
+    ):
         return None
     best, most = None, LEAST_BITS
     for name in names:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from matrix.diagnosis import catalogue, limits, native, numbers, probing
+from matrix.diagnosis import catalogue, figures, limits, native, probing
 from matrix.diagnosis.cause import RemedyKind
 from matrix.records import (
     Bound,
@@ -229,15 +229,15 @@ def test_a_loss_that_became_nan_before_the_crash_explains_it_and_a_finite_one_do
     nan = [Metric(name="loss", last="nan", last_step=8, values=8, median_abs=1.0, largest_abs=9.0, first_bad="nan", first_bad_step=6)]
     finite = [Metric(name="loss", last="0.3", last_step=8, values=8, median_abs=0.5, largest_abs=1.0)]
     crash = segv(faults=[fault(0x7F1234567890)])
-    assert first({**crash, "metrics": nan}, lived(metrics=finite))[0] == numbers.DIVERGED
-    assert first({**crash, "metrics": nan}, lived(metrics=nan))[0] != numbers.DIVERGED
-    assert first({**crash, "metrics": finite})[0] != numbers.DIVERGED
+    assert first({**crash, "metrics": nan}, lived(metrics=finite))[0] == figures.DIVERGED
+    assert first({**crash, "metrics": nan}, lived(metrics=nan))[0] != figures.DIVERGED
+    assert first({**crash, "metrics": finite})[0] != figures.DIVERGED
 
 
 def test_input_that_was_refused_is_damaged_input_and_no_ordinary_exception() -> None:
     words = "Error -3 while decompressing data: invalid block type"
     facts = failed(python_error=raised("zlib.error", words), messages=says("corrupt input", f"zlib.error: {words}"))
-    assert first(facts) == (numbers.CORRUPT, "confirmed")
+    assert first(facts) == (figures.CORRUPT, "confirmed")
 
 
 # ------------------------------------------------------------------ endings
