@@ -152,6 +152,9 @@ class Supervisor:
                 time.sleep(TRACER_S)
             self.surroundings.space.end(wall_s)
             self.exits.read()  # before the rest is ended: what ended until here was not our doing
+            if child.ended and os.WIFSIGNALED(child.ended.status):
+                self.tree.pids()  # who sent it may be one of its own that nobody has seen yet
+            self.signals.read()
             leftovers = self.tree.kill() if child.pid else 0
             self.exits.read()
             self.signals.read()
