@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-READ_BYTES = 16 << 20
+FIRST_BYTES, READ_BYTES = 1 << 18, 16 << 20
 PT_LOAD, PT_NOTE = 1, 4
 NT_PRSTATUS, NT_PRPSINFO, NT_FILE = 1, 3, 0x46494C45
 PRSTATUS_PID, PRPSINFO_PID = 32, 24  # offsets in the 64-bit structures
@@ -31,9 +31,17 @@ def read_core(core: Path) -> CoreNotes | None:
     """What the notes say; None when it is not a 64-bit ELF core, or when it was cut off within the list of files."""
     try:
         with core.open("rb") as source:
-            return _parse(source.read(READ_BYTES))
+            data = source.read(FIRST_BYTES)
+            return _parse(data + source.read(max(0, min(_end_of_notes(data), READ_BYTES) - len(data))))
     except (OSError, struct.error, UnicodeError):
         return None
+
+
+def _end_of_notes(data: bytes) -> int:
+    """How far into the file they go, as far as the program headers that were read tell it."""
+    if data[:4] != b"\x7fELF" or data[4:5] != b"\x02":
+        return 0
+    return max((at + size for kind, _, at, _, size in _program_headers(data, "<" if data[5] == 1 else ">") if kind == PT_NOTE), default=0)
 
 
 def _parse(data: bytes) -> CoreNotes | None:
@@ -90,7 +98,8 @@ def _maps(note: bytes, order: str, flags: dict[int, int]) -> str:
     for at in range(count):
         start, end, offset = struct.unpack_from(order + "QQQ", note, 16 + 24 * at)
         path = os.fsdecode(names[at])
-        known.setdefault(path, _device_and_inode(path))
+        if path not in known:
+            known[path] = _device_and_inode(path)
         lines.append(f"{start:x}-{end:x} {_permissions(flags.get(start, 0))} {offset * page:08x} {known[path]} {path}\n")
     return "".join(lines).encode("utf-8", "replace").decode()
 

@@ -44,7 +44,7 @@ class Stacks:
 def read(core: Path, notes: CoreNotes) -> Stacks:
     """The stack of the thread that crashed, and those of the others where a reader tells them."""
     executable = notes.maps.partition("\n")[0].split(maxsplit=5)[-1]
-    text, why = _run("pystack", ["core", str(core), "--native-all"])
+    text, why = _run("pystack", ["core", str(core), *([executable] if Path(executable).exists() else []), "--native-all"])
     stacks = _pystack(text)
     crashed = notes.threads[0] if notes.threads else None  # the first in the core's notes
     if frames := _interrupted(stacks.pop(crashed, []) if crashed is not None else []):
