@@ -112,13 +112,22 @@ class Part:
     def done(self) -> dict[int, Played]:
         if not self.path.exists():
             return {}
-        lines = [json.loads(line) for line in self.path.read_text().splitlines()]
+        lines = filter(None, map(_line, self.path.read_text().splitlines()))
         return {line.pop("number"): Played(**line) for line in lines}
 
     def keep(self, number: int, played: Played) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as sink:
             sink.write(json.dumps({"number": number, **dataclasses.asdict(played)}) + "\n")
+
+
+def _line(text: str) -> dict[str, Any] | None:
+    """None: a line that was cut off when the benchmark was killed; its program is played again."""
+    try:
+        line: dict[str, Any] = json.loads(text)
+    except ValueError:
+        return None
+    return line
 
 
 Task = tuple[Part, int]

@@ -100,6 +100,8 @@ def test_what_is_done_is_kept_and_read_again(tmp_path, monkeypatch) -> None:
     played = part.solve(0)
     part.keep(0, played)
     assert part.done()[0].runs == played.runs and part.done()[0].exact
+    part.path.write_text(part.path.read_text() + '{"number": 1, "ru')  # killed while it wrote
+    assert list(part.done()) == [0]
     assert len(played.looks) == played.runs + played.verify and played.decisions == played.runs + played.verify
 
 
