@@ -203,7 +203,8 @@ def _room(death: Observation) -> Iterator[Finding]:
             yield finding(cause, "room", death, -2.0, fact)
         if death.python_error:
             yield finding("python_exception", "room", death, -2.0, fact)
-    if death.filesystems and not full:
+    refused = any(message.kind == "no space" for message in death.messages)  # also when there was room, but not for that much
+    if death.filesystems and not full and not refused:
         yield finding(FULL, "room", death, -2.5, "every file system that it could write to had room left")
     if signal == "SIGBUS":
         yield finding(FULL, "signal", death, 1.5, "SIGBUS: a mapped page could not be had")

@@ -13,7 +13,7 @@ from matrix.diagnosis import clusters
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, remedy
 from matrix.evidence.deaths import initiating
-from matrix.records import Fault, Finding, Frame, Observation
+from matrix.records import Fault, Finding, Frame, Observation, describe_cell
 
 OVERFLOW, CORRUPTION, ARGUMENT, RACE, ILLEGAL = (
     "stack_overflow",
@@ -30,7 +30,7 @@ EDGE = 64  # bytes: a vector register's width, so a read that runs off a mapping
 NEAR_STACK = 64 << 10  # a fault this close to the stack pointer is on the stack
 ROOM = 64 << 10  # left on the stack: it did not overflow
 DEEP = 60  # frames: a recursion
-SAME = 3  # deaths of one cell before their steps are compared
+COVERED = 1.5  # nats: what ends a process by a bad address or an abort in native code is nearly always one of these
 WAITS = (
     "futex",
     "nanosleep",
@@ -74,7 +74,7 @@ CAUSES = (
             remedy("code", "find the write with a checked heap (libc_malloc_debug, valgrind, AddressSanitizer) and repair it"),
         ),
         references=("glibc manual, Heap Consistency Checking", "valgrind manual, Memcheck"),
-        cures_it={"checked_heap": 0.4, "poisoned_heap": 0.3, "valgrind": 0.5, "one_thread": 0.1, "one_core": 0.1, "one_arena": 0.1},
+        cures_it={"checked_heap": 0.7, "poisoned_heap": 0.7, "valgrind": 0.5, "one_thread": 0.1, "one_core": 0.1, "one_arena": 0.1},
     ),
     Cause(
         name=ARGUMENT,
@@ -85,7 +85,7 @@ CAUSES = (
             remedy("code", "check indices, dtypes, contiguity and lifetimes before the call"),
         ),
         references=("NumPy documentation, ndarray.flags and ascontiguousarray",),
-        cures_it={"poisoned_heap": 0.1, "checked_heap": 0.1},
+        cures_it={"poisoned_heap": 0.05, "checked_heap": 0.05},
     ),
     Cause(
         name=RACE,
@@ -97,7 +97,7 @@ CAUSES = (
             remedy("code", "a lock around the native object, or an object for every thread"),
         ),
         references=("FAISS wiki, Threads and asynchronous calls",),
-        cures_it={"one_thread": 0.35, "one_core": 0.4, "checked_heap": 0.2, "valgrind": 0.6},
+        cures_it={"one_thread": 0.35, "one_core": 0.4, "checked_heap": 0.4, "poisoned_heap": 0.4, "valgrind": 0.6},
     ),
     Cause(
         name=ILLEGAL,
@@ -144,6 +144,9 @@ def _signal(death: Observation) -> Iterator[Finding]:
             yield finding(cause, "signal", death, -1.5, f"the processor refused an instruction{where} ({name})")
         return
     yield finding(ILLEGAL, "signal", death, -6.0, f"{name} is not how a processor refuses an instruction")
+    if name in ("SIGSEGV", "SIGBUS", "SIGABRT"):
+        for cause in (CORRUPTION, ARGUMENT, RACE, OVERFLOW):
+            yield finding(cause, "signal", death, COVERED if name == "SIGSEGV" else 0.0, f"{name} was raised by native code")
     if name == "SIGFPE":
         yield finding(
             ARGUMENT, "signal", death, 2.5, "a division in native code had a divisor of zero, or a result that does not fit (SIGFPE)"
@@ -204,20 +207,20 @@ def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
         return
     elif address < NULL:
         fact = f"{where} at {address:#x}: a null pointer"
-        yield from ((ARGUMENT, 1.5, fact), (RACE, 0.5, fact), (CORRUPTION, 0.0, fact))
+        yield from ((ARGUMENT, 2.0, fact), (RACE, 0.5, fact), (CORRUPTION, 0.5, fact))
     elif fault.access == "execute":
         fact = f"{where} to {address:#x}, where there is no code"
         yield from ((CORRUPTION, 1.5, fact), (ARGUMENT, 0.5, fact))
     elif address % PAGE == MMAP_HEADER:
         fact = f"{where} at {address:#x}: where the data of a large block of the allocator starts, and nothing is mapped there any more"
-        yield from ((CORRUPTION, 2.5, fact), (ARGUMENT, 0.0, fact), (RACE, 0.5, fact))
+        yield from ((CORRUPTION, 2.5, fact), (ARGUMENT, -0.5, fact), (RACE, 0.5, fact))
     elif address % PAGE < EDGE and fault.mapping in ("nothing", "no access", ""):
         fact = f"{where} at {address:#x}: one step behind the end of what is mapped"
         over = (ARGUMENT, 2.5, fact) if fault.access != "write" else (ARGUMENT, 1.5, fact)
         yield from (over, (CORRUPTION, 0.0 if fault.access != "write" else 1.0, fact))
     elif fault.mapping in ("nothing", ""):
         fact = f"{where} at {address:#x}, where nothing is mapped"
-        yield from ((ARGUMENT, 2.5, fact), (CORRUPTION, 0.5, fact), (RACE, 0.5, fact))
+        yield from ((ARGUMENT, 2.5, fact), (CORRUPTION, 1.5, fact), (RACE, 0.5, fact))
     else:
         fact = f"{where} at {address:#x}, which belongs to {fault.mapping} and may not be used so"
         yield from ((ARGUMENT, 1.5, fact), (CORRUPTION, 1.0, fact))
@@ -321,16 +324,19 @@ def _names(stack: list[Frame]) -> str:
 # ------------------------------------------------------------------ across attempts
 def _repeats(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
     """A wrong argument kills at the same step of the same cell every time; what depends on timing does not."""
-    bad = [death for death in crashed if death.trial.cell == case.known_bad and not death.trial.probes]
-    steps = {death.progress.last_step for death in bad}
-    signals = {crash_signal(death) for death in bad}
-    if len(bad) < SAME:
+    cells: dict[str, list[Observation]] = {}
+    for death in crashed:
+        cells.setdefault(describe_cell(death.trial.cell), []).append(death)
+    again = [deaths for deaths in cells.values() if len(deaths) > 1]
+    if not again:
         return
-    if len(steps) == 1 and len(signals) == 1:
-        fact = f"all {len(bad)} deaths of the known-bad cell came at the same step ({next(iter(steps))}) with the same signal"
-        yield finding(RACE, "repeats", bad[0], -1.5, fact)
-        yield finding(ARGUMENT, "repeats", bad[0], 1.0, fact)
-    elif len(signals) > 1 or len(steps) > 1:
-        fact = f"{len(bad)} deaths of the same cell came at {len(steps)} different steps with {len(signals)} kind(s) of signal"
-        yield finding(RACE, "repeats", bad[0], 1.5, fact)
-        yield finding(ARGUMENT, "repeats", bad[0], -1.0, fact)
+    alike = [deaths for deaths in again if len({(death.progress.last_step, crash_signal(death)) for death in deaths}) == 1]
+    first, runs = again[0][0], sum(map(len, again))
+    if len(alike) == len(again):
+        fact = f"all {runs} deaths of cells that died more than once came at the same step of their cell, with the same signal"
+        yield finding(RACE, "repeats", first, -1.5 if runs > 2 else -1.0, fact)
+        yield finding(ARGUMENT, "repeats", first, 1.0 if runs > 2 else 0.7, fact)
+    else:
+        fact = f"{runs} deaths of cells that died more than once came at different steps of the same cell, or with different signals"
+        yield finding(RACE, "repeats", first, 1.5, fact)
+        yield finding(ARGUMENT, "repeats", first, -1.0, fact)

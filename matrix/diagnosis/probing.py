@@ -18,6 +18,7 @@ MOST_NATS = 3.5  # one run under one probe proves no more
 LEAST_BITS = 0.03  # a probe that is expected to teach less is not worth its time
 MOST_PROBES = 5  # in one matrix: the budget is for the search as well
 CLEAR = 0.88  # probability of the first cause from which no probe is needed
+HEAP = ("poisoned_heap", "checked_heap")  # these change a damaged heap: a death elsewhere, or of another kind, is an answer too
 CHECKED = "valgrind"  # sees the misuse of memory itself; slow, so it comes last and only for causes that it tells apart
 SEEN_BY_IT = ("native_memory_corruption", "native_bad_argument", "native_thread_race")
 Chances = Mapping[str, Cause]
@@ -31,7 +32,7 @@ def findings(case: Case, causes: Chances) -> Iterator[Finding]:
         if answer is None or run.trial.cell != case.known_bad:
             continue
         died = case.death_rate
-        fact = f"under the probe {name} ({_how(run)}) it {'died alike' if answer == 'died' else 'survived'}"
+        fact = f"under the probe {name} ({_how(run)}) it {'died alike' if answer == 'died' else _changed(case, run)}"
         for cause in causes.values():
             weight = _nats(cause.goes_away(name), died, answer)
             if abs(weight) >= 0.05:
@@ -94,13 +95,29 @@ def _nats(cured: float, died: float, answer: str) -> float:
 
 
 def _answer(case: Case, run: Observation) -> str | None:
-    """died | survived; None: it did not take hold, or something else ended the run."""
+    """died (alike) | survived (not alike, for a heap that was changed); None: it did not take hold, or something else ended the run."""
     if not all(result.held for result in run.probes) or not run.probes:
         return None
     outcome = case.outcomes[run.attempt]
-    if outcome.kind == "died":
-        return "died" if outcome.signature == case.signature else None
-    return "survived" if outcome.kind == "survived" else None
+    if outcome.kind == "survived":
+        return "survived"
+    if outcome.kind != "died":
+        return None
+    alike = outcome.signature == case.signature
+    if next(iter(run.trial.probes)) in HEAP:
+        return "died" if alike and _same_place(case, run) else "survived"
+    return "died" if alike else None
+
+
+def _same_place(case: Case, run: Observation) -> bool:
+    """Whether it died at a step at which the known-bad cell dies without the probe."""
+    steps = {death.progress.last_step for death in case.deaths if death.trial.cell == case.known_bad}
+    return run.progress.last_step in steps
+
+
+def _changed(case: Case, run: Observation) -> str:
+    outcome = case.outcomes[run.attempt]
+    return "survived" if outcome.kind == "survived" else f"died of {outcome.signature} at step {outcome.steps}, which is another end"
 
 
 def _how(run: Observation) -> str:
