@@ -1,4 +1,4 @@
-"""Packages: time for a run of 2,000 attempts, planted secrets that are left, technical tokens that are lost: `python -m benchmarks.package`.
+"""Packages: time for a run of 2,000 attempts, planted secrets that are left, technical tokens lost: `python -m benchmarks.package`.
 
 Secrets are of kinds that public scanners list (benchmarks/planted_secrets.py), in every place that a run may keep one, with values of
 their own in each place; what is left is counted by reading the archive, and by an outside scanner.

@@ -18,7 +18,7 @@ from reports.redact.vault import TOKEN
 NARROWEST_TERMINAL = 40
 TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[ -/]*[0-~])")
 BREAK = re.compile(r"(?<=[A-Za-z0-9+/=_.~-])(?:\\?\r?\n|\r)(?=[A-Za-z0-9+/=_.~@:-])")
-LONGEST_WRAPPED, MOST_BREAKS = 600, 4
+LONGEST_WRAPPED, MOST_BREAKS, WIDEST_BREAK = 600, 4, 2
 _REST_OF_WORD = re.compile(r"\r?\n([A-Za-z0-9+/=_~.-]{4,})(?=\s|$)")
 _WHOLE_LINE = re.compile(r"\r?\n[A-Za-z0-9+/=_~-]{4,}(?=\r?\n|$)")
 
@@ -89,7 +89,7 @@ def _joined(text: str, begin: int, end: int) -> list[Hit]:
         view = View(text[begin : end + LONGEST_WRAPPED], BREAK, breaks)
         found = [view.back(hit) for hit in shaped(view.text)]
         moved = [Hit(hit.start + begin, hit.end + begin, hit.kind) for hit in found]
-        if kept := [hit for hit in moved if hit.start < end <= hit.end]:
+        if kept := [hit for hit in moved if hit.start <= end + WIDEST_BREAK and end <= hit.end]:
             return kept
     return []
 

@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Iterator
 
+from reports.redact.entropy import looks_random
 from reports.redact.hits import Hit
 
 Strength = int  # 0: no secret, 1: only when the value looks like a key, 2: whatever the value
@@ -146,7 +147,7 @@ def is_secret(value: str, strength: Strength, name: str = "") -> bool:
     value = value.strip()
     if strength == 0 or not value or value.lower() in _TRIVIAL or _PLACEHOLDER.fullmatch(value):
         return False
-    if _PATH.fullmatch(value) or _NUMBER.fullmatch(value) or _URL.fullmatch(value):
+    if (_PATH.fullmatch(value) and not looks_random(value)) or _NUMBER.fullmatch(value) or _URL.fullmatch(value):
         return strength == 2 and "/" not in value and len(value) > 3 and _is_password(name)
     if strength == 2:
         return len(value) > 1

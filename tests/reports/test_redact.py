@@ -82,7 +82,7 @@ def test_an_outside_scanner_finds_nothing_planted_either(tmp_path: Path) -> None
     planted = plant(run, 13)
     package = pack(draft(run, Wish(), environment=planted.environment), tmp_path / "p.zip", environment=planted.environment)
     before, after = tmp_path / "before.log", tmp_path / "after"
-    before.write_text("\n".join(LINES["plain"](name, secret) for name, secret in planted.environment.items()))
+    before.write_text("\n".join(LINES["exported"](name, secret) for name, secret in planted.environment.items()))
     with zipfile.ZipFile(package) as packed:
         packed.extractall(after)
     values = set(planted.secrets.values())
