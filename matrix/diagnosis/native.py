@@ -299,6 +299,8 @@ def _other_threads(death: Observation) -> Iterator[Finding]:
         if shared:
             fact = f"at the moment of the crash another thread of the program was inside {shared[0]} as well ({_names(stack)})"
             yield finding(RACE, "other thread", death, 3.5, fact, "native_stacks.txt")
+            for cause in (ARGUMENT, CORRUPTION):
+                yield finding(cause, "other thread", death, -1.5, fact, "native_stacks.txt")
             return
     if death.other_stacks or all(dump.threads <= 1 for dump in death.crash_dumps):
         fact = "at the moment of the crash no other thread of the program was inside the same library"
