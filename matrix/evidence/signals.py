@@ -1,11 +1,13 @@
 """Who sent a signal: from the kernel's own trace of signals (perf_event_open on `signal:signal_generate`), with nothing written anywhere.
 
 A process that dies of SIGKILL or SIGTERM cannot tell by whom, and no wait status does.  One descriptor for each processor, with a
-filter in the kernel, read twice a second; for root, or where perf_event_paranoid is -1.
+filter in the kernel, read twice a second; for root, or where perf_event_paranoid is -1.  One watch serves all attempts: to begin
+and to end a trace makes the kernel wait for every processor, which takes longer than the rest of a short attempt.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import dataclasses
@@ -17,6 +19,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,25 +51,25 @@ class Event:
 
 
 class SignalWatch:
-    """Signals to any process from the moment this is made."""
+    """Signals to any process from the moment this is made, the latest 2,000.  May be read from several threads."""
 
-    def __init__(self, *, wanted: bool = True) -> None:
-        self.events: list[Event] = []
-        self.why_not = "" if wanted else "not asked for"
+    def __init__(self) -> None:
+        self.why_not = ""
+        self._events: collections.deque[Event] = collections.deque(maxlen=MOST_EVENTS)
+        self._lock = threading.Lock()
         self._rings: list[tuple[int, mmap.mmap]] = []
-        if wanted:
-            try:
-                self._open(*_tracepoint())
-            except OSError as problem:
-                self.why_not = f"the kernel's trace of signals cannot be had here: {problem.strerror or problem}"
-                self.close()
+        try:
+            self._open(*_tracepoint())
+        except OSError as problem:
+            self.why_not = f"the kernel's trace of signals cannot be had here: {problem.strerror or problem}"
+            self.close()
 
-    def read(self) -> None:
-        """Take what is there; does not wait."""
-        for _, ring in self._rings:
-            for body in _samples(ring):
-                if len(self.events) < MOST_EVENTS:
-                    self.events.append(self._event(body))
+    def read(self) -> list[Event]:
+        """Those that are known by now; does not wait."""
+        with self._lock:
+            for _, ring in self._rings:
+                self._events.extend(self._event(body) for body in _samples(ring))
+            return list(self._events)
 
     def close(self) -> None:
         for descriptor, ring in self._rings:
@@ -98,6 +101,12 @@ class SignalWatch:
             from_name=_name(sender) if sender else "",
             monotonic_s=nanoseconds / 1e9,
         )
+
+
+@functools.cache
+def watch() -> SignalWatch:
+    """The one of this process, from its first use to the process's end."""
+    return SignalWatch()
 
 
 def _samples(ring: mmap.mmap) -> Iterator[bytes]:

@@ -18,12 +18,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from matrix import records
-from matrix.evidence import cores
+from matrix.evidence import cores, signals
 from matrix.evidence.exits import ExitWatch
 from matrix.evidence.kernel import SystemLog, system_log
 from matrix.evidence.processes import autopsy
 from matrix.evidence.progress import ProgressParser
-from matrix.evidence.signals import SignalWatch
 from matrix.records import Attempt, EndedBy, Observation, ProcessSeen
 from matrix.runner import cgroup, probes
 from matrix.runner.launcher import Child, Guardian, Launch
@@ -131,7 +130,7 @@ class Supervisor:
     # -------------------------------------------------------------- the loop
     def run(self, guardian: Guardian, stop: threading.Event, live: Live) -> Raw:
         kernel = system_log(wanted=self.job.watch)
-        self.exits, self.signals = ExitWatch(wanted=self.job.watch), SignalWatch(wanted=self.job.watch)
+        self.exits, self.signals = ExitWatch(wanted=self.job.watch), signals.watch() if self.job.watch else None
         self._reaper = guardian.process.pid
         lazy = not self.job.watch
         sinks = {name: CappedFile(self.job.folder / f"{name}.log", lazy=lazy) for name in ("stdout", "stderr")}
@@ -154,10 +153,10 @@ class Supervisor:
             self.exits.read()  # before the rest is ended: what ended until here was not our doing
             if child.ended and os.WIFSIGNALED(child.ended.status):
                 self.tree.pids()  # who sent it may be one of its own that nobody has seen yet
-            self.signals.read()
+                if self.signals:
+                    self.signals.read()  # while it has a name
             leftovers = self.tree.kill() if child.pid else 0
             self.exits.read()
-            self.signals.read()
             self._drain(readers, sinks)
             for sink in sinks.values():
                 sink.close()  # now, because it counts what it drops
@@ -167,7 +166,6 @@ class Supervisor:
                 sink.close()
             sampler.close()
             self.exits.close()
-            self.signals.close()
             child.close()
             for descriptor in readers:
                 os.close(descriptor)
@@ -275,7 +273,8 @@ class Supervisor:
         if self.job.watch:
             self.surroundings.look(now, pids, self.tree.main, self.maps)
             self.exits.follow(pids - {self.tree.main})
-            self.signals.read()
+        if self.signals:
+            self.signals.read()  # while those who sent them have a name
         live.step, live.total = self.parser.last_step, self.parser.total_steps
         live.rss_bytes, live.last_line = sampler.last_total, self.parser.last_line
 

@@ -74,9 +74,11 @@ def stack_limit(settings: list[ProcessSettings], pid: int | None) -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def signals(watch: SignalWatch, pids: set[int], tool: frozenset[int], started_monotonic_s: float) -> list[SignalSent]:
+def signals(watch: SignalWatch | None, pids: set[int], tool: frozenset[int], started_monotonic_s: float) -> list[SignalSent]:
     """Those to processes of the tree, the latest 64 in the order of time."""
-    sent = sorted((event for event in watch.events if event.to_pid in pids), key=lambda event: event.monotonic_s)
+    events = watch.read() if watch else []
+    sent = [event for event in events if event.to_pid in pids and event.monotonic_s >= started_monotonic_s]
+    sent.sort(key=lambda event: event.monotonic_s)
     return [
         SignalSent(
             signal=event.signal,

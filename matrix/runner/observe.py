@@ -70,7 +70,7 @@ class Raw:
     pids_limit: int | None
     probes: Watch
     surroundings: Surroundings
-    signals: SignalWatch
+    signals: SignalWatch | None  # None: not asked for
     tool_pids: frozenset[int]  # the guardian's among them
     paused_s: float
 
@@ -106,8 +106,8 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     if raw.group is None:
         missing.append(NotCollected(what="memory cgroup", why=cgroup.why_not() or "none was made"))
     missing += raw.surroundings.missing()
-    if raw.signals.why_not:
-        missing.append(NotCollected(what="who sent signals", why=raw.signals.why_not))
+    if raw.signals is None or raw.signals.why_not:
+        missing.append(NotCollected(what="who sent signals", why=raw.signals.why_not if raw.signals else "not asked for"))
     if raw.child.pid and raw.child.ended is None:
         missing.append(NotCollected(what="exit status", why="it did not end by SIGKILL: it waits within the kernel"))
     dumps = _dumps(folder, raw)

@@ -16,7 +16,7 @@ import pytest
 
 from matrix.evidence import cores, exits
 from matrix.evidence.pidfds import why_not as no_pidfds
-from matrix.evidence.signals import SignalWatch
+from matrix.evidence.signals import watch
 from matrix.records import Fault, Observation
 from matrix.runner.patience import Limits, Patience
 from tests.matrix.conftest import Observe
@@ -200,7 +200,7 @@ def test_more_threads_than_processors_are_counted(observe: Observe) -> None:
     assert seen.exit.involuntary_switches is not None and seen.exit.involuntary_switches > 20
 
 
-@pytest.mark.skipif(bool(SignalWatch().why_not), reason=f"no trace of signals here: {SignalWatch().why_not}")
+@pytest.mark.skipif(bool(watch().why_not), reason=f"no trace of signals here: {watch().why_not}")
 def test_who_sent_a_signal_is_told_from_the_kernels_own_and_from_ours(observe: Observe) -> None:
     marker = f"ends-here-{os.getpid()}"
 
