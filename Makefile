@@ -45,7 +45,7 @@ nightly: env .nightly/tests .nightly/startup .nightly/overhead .nightly/sampling
 	$(PY) -m pytest -n $(WORKERS) -m "nightly" || test $$? -eq 5
 	@touch $@
 
-.nightly/search: env
+.nightly/search: benchmarks/search/__main__.py
 	@mkdir -p .nightly
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[peers]'
 	$(PY) -m benchmarks.search --worlds $(WORLDS) --jobs $(WORKERS)
