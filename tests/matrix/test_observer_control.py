@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from matrix.assembly import Assembly
 from matrix.observer_control import compare, result, trial
 from matrix.records import Exit, Observation, Outcome, Trial
+from matrix.spec import Spec, SpecError, load_spec
 
 BAD = {"bs": 4}
 
@@ -55,3 +59,36 @@ def test_what_was_not_tested_is_said_only_at_the_end_or_where_it_was_not_wanted(
 def test_the_bare_run_is_named() -> None:
     found = result([observation(1), observation(2, watched=False)], {"1": DIED, "2": DIED}, BAD, wanted=True, complete=False)
     assert found is not None and (found.attempt, found.changed) == ("2", False)
+
+
+SPEC = {"name": "x", "run": {"command": ["true"]}, "matrix": {"bs": [4, 8]}}
+
+
+@pytest.mark.parametrize(
+    ("evidence", "expected"),
+    [
+        ({}, (True, True, True, True)),
+        ("off", (False, False, False, False)),
+        ({"hook": False}, (False, True, True, True)),
+        ({"cores": False, "control": False}, (True, False, True, False)),
+    ],
+)
+def test_evidence_is_switched_off_in_parts_or_as_a_whole(evidence: object, expected: tuple[bool, ...]) -> None:
+    found = Spec.model_validate({**SPEC, "evidence": evidence}).evidence
+    assert (found.hook, found.cores, found.watch, found.control) == expected
+
+
+def test_an_unquoted_off_is_refused_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text("name: x\nrun: {command: ['true']}\nmatrix: {bs: [4]}\nevidence: off\n")
+    with pytest.raises(SpecError, match="off"):
+        load_spec(tmp_path / "spec.yaml")
+
+
+def test_the_control_is_started_bare_and_is_another_question_than_a_watched_run(tmp_path: Path) -> None:
+    assembly = Assembly(Spec.model_validate(SPEC), tmp_path)
+    jobs = []
+    for watched in (True, False):
+        attempt, holders = assembly.attempt(1, Trial(id=1, cell=dict(BAD), watched=watched), None)
+        jobs.append(assembly.job(attempt, holders, longest_gap_s=0, stacks=False))
+    assert [(job.hook, job.core, job.watch) for job in jobs] == [(True, True, True), (False, False, False)]
+    assert jobs[0].attempt.key != jobs[1].attempt.key
