@@ -23,7 +23,7 @@ from trainer.memory import MB
 from trainer.mining import BLOCK as SEARCH_BLOCK
 
 F32 = 4  # bytes
-WORKER_BYTES = 12e6  # a forked worker's own pages: reference counts, its queue, what it loads at the moment
+WORKER_BYTES = 20e6  # a forked process's own pages: reference counts, its queue, what it loads at the moment
 LOGITS = 6  # matrices of the size of the logits at the peak of a backward pass: the products, log softmax, gradients
 GATES = 16  # values for each hidden unit and time step that a recurrent cell keeps for its backward pass
 
@@ -94,6 +94,9 @@ def _parts(config: TrainConfig, pairs: Pairs, documents: int, unaligned: bool, s
     yield _own(
         "workers", config.workers * (WORKER_BYTES if forked else machine.spawned), "forked" if forked else "each with libraries of its own"
     )
+    if forked and (config.workers or (reached and config.mining == "process" and config.warm_search)):
+        rewritten = 3 * F32 * parameters + filled * row
+        yield _own("old pages", rewritten, "weights, optimizer and FIFO bank as they were at the fork, rewritten since")
     if config.chunk:
         loaders = max(1, config.workers)
         kept = min(config.chunk_cache_mb * MB, pairs.x_train.nbytes + pairs.y_train.nbytes, seen / loaders * config.chunk * (seq + 1) * row)
