@@ -68,9 +68,15 @@ def _from_hang(death: Observation) -> Iterator[Finding]:
         fact = "no fork happened while other threads were alive" if death.forks else "no process was forked"
         yield _finding("fork", death, -3.0, fact, "hook.jsonl")
         return
-    waiting = _stuck_children(death, forks)
+    waiting = stuck_children(death, forks)
     if not waiting:
-        yield _finding("fork", death, -1.0, "the forked children have threads of their own or are gone", "observation.json")
+        yield _finding(
+            "fork",
+            death,
+            -2.0,
+            "no forked child waits for threads or locks: they have threads of their own or are gone",
+            "observation.json",
+        )
         return
     child, fork = waiting[0], next(fork for fork in forks if fork.pid == waiting[0].ppid)
     how = f" by {fork.module}" if fork.module else ""
@@ -82,7 +88,7 @@ def _from_hang(death: Observation) -> Iterator[Finding]:
         yield _finding("waits", death, 2.0, f"the child waits in {frame} for threads or a lock that it does not have", "observation.json")
 
 
-def _stuck_children(death: Observation, forks: Sequence[ForkEvent]) -> list[ProcessSeen]:
+def stuck_children(death: Observation, forks: Sequence[ForkEvent]) -> list[ProcessSeen]:
     """Children that have lost threads of their parent and wait: with one thread, or inside a pool that needs the others."""
     forkers = {fork.pid for fork in forks}
     children = [process for process in death.processes if process.ppid in forkers]

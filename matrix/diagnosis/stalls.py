@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, remedy
-from matrix.diagnosis.fork import threaded_forks, was_watched
+from matrix.diagnosis.fork import stuck_children, threaded_forks, was_watched
 from matrix.diagnosis.hangs import HangClass, classes
 from matrix.records import Finding, Observation
 
@@ -75,7 +75,7 @@ def _waits(death: Observation, found: dict[int, HangClass]) -> Iterator[Finding]
     process = next(p for p in death.processes if found[p.pid] in WAITING)
     named = next((frame for frame in process.stack if ":" in frame), "")
     fact = f"{process.role} {process.pid} waits for a {found[process.pid]}" + (f" at {named}" if named else "")
-    forked = bool(threaded_forks(death))
+    forked = bool(stuck_children(death, threaded_forks(death)))
     yield finding(DEADLOCK, "waits", death, 0.5 if forked else 3.0 if was_watched(death) else 1.5, fact)
     if death.progress.finished_line:
         yield finding(DEADLOCK, "after the end", death, 1.0, "it had said that it was finished, and waits at its exit", "stdout.log")
