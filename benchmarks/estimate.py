@@ -27,6 +27,11 @@ EVERY_S = 0.02
 ALLOWED = 0.15
 ROOT = Path(__file__).parents[1]
 CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "2 spawned workers, sequences of 20": ("long", {"workers": 2, "start_method": "spawn", "bs": 16, "memory_bank_size": 5_000}),
+    "offsets in three tiers, LSTM, sequences of 20": (
+        "long",
+        {"cell": "lstm", "bs": 64, "memory_bank_size": 0, "cache_l1_mb": 2.0, "cache_l2_mb": 2.0},
+    ),
     "FIFO bank of 50,000": ("short", {}),
     "small micro-batches, no FIFO bank": ("short", {"bs": 8, "memory_bank_size": 0, "val_queries": 0}),
     "mining in place, recall": ("short", {"mining": "sync", "memory_bank_size": 10_000}),
@@ -35,11 +40,6 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "4 forked workers with chunk caches of 64 MB": (
         "long",
         {"workers": 4, "start_method": "fork", "chunk": 16, "chunk_cache_mb": 64.0, "bs": 16, "memory_bank_size": 0, "max_steps": 80},
-    ),
-    "2 spawned workers, sequences of 20": ("long", {"workers": 2, "start_method": "spawn", "bs": 16, "memory_bank_size": 5_000}),
-    "offsets in three tiers, LSTM, sequences of 20": (
-        "long",
-        {"cell": "lstm", "bs": 64, "memory_bank_size": 0, "cache_l1_mb": 2.0, "cache_l2_mb": 2.0},
     ),
 }
 
