@@ -20,7 +20,7 @@ from trainer.train import train
 @pytest.fixture(autouse=True)
 def same_machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Starting a process that imports torch takes seconds; one test does it."""
-    if "measured" not in request.node.name:
+    if "libraries_are_measured" not in request.node.name:
         machine = Machine(main=200e6, main_anonymous=120e6, spawned=100e6, miner=30e6, access=65_536)
         monkeypatch.setattr("trainer.estimate.measure", lambda config: machine)
 
