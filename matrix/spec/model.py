@@ -101,10 +101,13 @@ class Observed(Section):
     log: str | None = Field(default=None, description="Its log file, relative to the specification.")
 
 
+Strategy = Annotated[
+    Literal["adaptive", "one_at_a_time", "pairwise", "full"], one_of("adaptive", "one_at_a_time", "pairwise", "full")
+]  # fmt: skip
+
+
 class SearchOptions(Section):
-    strategy: Annotated[Literal["adaptive", "one_at_a_time", "pairwise", "full"], one_of("adaptive", "one_at_a_time", "pairwise", "full")] = (
-        Field(default="adaptive", description="How the next cell is chosen.")
-    )
+    strategy: Strategy = Field(default="adaptive", description="How the next cell is chosen.")
     confidence: float = Field(default=0.95, gt=0.5, lt=1, description="Probability at which the search stops.")
     max_runs: int = Field(default=60, ge=1, description="Most attempts.")
     max_wall_s: Seconds | None = Field(default=None, alias="max_wall", description="Longest time for the whole matrix. Absent: no limit.")
