@@ -1,4 +1,5 @@
 """How a process ended, from its wait status."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,5 @@
 """Which wheel or distribution package ships a file."""
+
 from __future__ import annotations
 
 import functools

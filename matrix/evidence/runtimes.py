@@ -2,6 +2,7 @@
 
 File names say nothing: wheels rename their copies.  A library that only imports a symbol is not a runtime.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -84,9 +85,7 @@ def census(maps: str, *, pid: int, seen: Literal["core", "exit", "sampled"]) -> 
         identity = _identify(pid, mapped)
         path = mapped.path.removesuffix(DELETED)
         libraries += [
-            Library(
-                pid=pid, path=mapped.path, family=family, build_id=identity.build_id, inode=mapped.inode, owner=owner(path), seen=seen
-            )
+            Library(pid=pid, path=mapped.path, family=family, build_id=identity.build_id, inode=mapped.inode, owner=owner(path), seen=seen)
             for family in identity.families
         ]
     return libraries
