@@ -10,6 +10,7 @@ import pytest
 from matrix.folder import NoSuchRun
 from matrix.replay import find
 from tests.matrix.command_line import matrix, only_run, specification
+from tests.reports.package_runs import aborting
 
 PROGRAM = """
 import os, sys
@@ -35,6 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where
 
 
+@pytest.mark.slow
 def test_a_replay_that_ends_alike_is_said_to_and_leaves_the_evidence_alone(folder: Path) -> None:
     run = only_run(folder)
     before = {path: path.stat().st_mtime_ns for path in (run / "attempts").rglob("*") if path.is_file()}
@@ -46,6 +48,7 @@ def test_a_replay_that_ends_alike_is_said_to_and_leaves_the_evidence_alone(folde
     assert (again / "observation.json").is_file() and (again / "out").is_dir()
 
 
+@pytest.mark.slow
 def test_a_replay_that_ends_otherwise_has_exit_status_1_and_an_edited_program_is_named(folder: Path) -> None:
     program, mended = folder / "train.py", folder / "mended"
     mended.touch()
@@ -60,11 +63,18 @@ def test_a_replay_that_ends_otherwise_has_exit_status_1_and_an_edited_program_is
 
 
 @pytest.mark.parametrize("wanted", ["99", "", "nothing", "00"])
-def test_an_attempt_that_is_not_there_or_may_be_several_is_refused_with_those_there_are(folder: Path, wanted: str) -> None:
+def test_an_attempt_that_is_not_there_or_may_be_several_is_refused_with_those_there_are(tmp_path: Path, wanted: str) -> None:
     with pytest.raises(NoSuchRun, match="0001-"):
-        find(only_run(folder), wanted)
+        find(aborting(tmp_path), wanted)
 
 
+@pytest.mark.parametrize("wanted", ["2", "0002", "0002-"])
+def test_an_attempt_is_found_by_its_number_or_the_beginning_of_its_name(tmp_path: Path, wanted: str) -> None:
+    attempt, seen = find(aborting(tmp_path), wanted)
+    assert attempt.id == seen.attempt and attempt.id.startswith("0002-")
+
+
+@pytest.mark.slow
 def test_bad_input_is_one_sentence_and_exit_status_2(folder: Path) -> None:
     for words in (("replay", "r", "99"), ("replay", "nothing", "1")):
         done = matrix(*words, cwd=folder)

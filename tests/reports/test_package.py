@@ -99,6 +99,7 @@ def test_the_environment_names_the_packages_of_the_diagnosed_interpreter(minimal
     assert sections["machine"]["status"] == "not collected"  # the story's machine is another one than this
 
 
+@pytest.mark.slow
 def test_an_extended_package_adds_every_attempt_the_packages_and_earlier_specifications(run: Path) -> None:
     older = run.parent / "20260101-000000"
     older.mkdir()

@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.planted_run import plant, seen_again
@@ -94,6 +94,7 @@ def test_an_outside_scanner_finds_nothing_planted_either(tmp_path: Path) -> None
 
 
 # ------------------------------------------------------------------ the technical rest
+@pytest.mark.slow
 def test_at_most_two_in_a_hundred_technical_tokens_of_this_machine_are_touched() -> None:
     before = corpus()
     after = together(before)
@@ -177,6 +178,7 @@ def test_a_private_key_goes_whole_also_when_the_log_ends_within_it(title: str) -
     assert key.splitlines()[3] not in redacted(json.dumps({"text": key}), "a.json")
 
 
+@settings(max_examples=15)
 @given(st.integers(min_value=-200, max_value=60))
 def test_a_secret_at_the_edge_of_a_block_is_found(offset: int) -> None:
     head = "step 1 loss=2.31\n" * (BLOCK_CHARS // 17 + 2)
