@@ -1,11 +1,16 @@
 """What the engine adds to one attempt, in three settings, each interleaved with what it is compared with: `python -m benchmarks.overhead`.
 
 Unwatched: 1,000 attempts of `true` with 2 jobs against `xargs -P 2`.  Isolated: cgroup, sampler and guardian over a bare
-Popen + wait.  Everything: hook, cgroup, sampler, kernel log, core, on a short healthy Python program.
+Popen + wait; `true` has ended before the sampler's first look, which is 10 ms after the start.  Everything: hook, cgroup,
+sampler, kernel log, core, on a short healthy Python program.
+
+What a matrix does besides its attempts (choosing the next one, judging, the verdict) is not part of these figures.  The CPU
+time of the tool, of its guardian and of the children is given beside the rate, because the rate of a busy machine says little.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -14,6 +19,8 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from benchmarks.record import save, spread
 from matrix.executors.local import LocalPool
@@ -66,6 +73,13 @@ def xargs() -> float:
     return time.perf_counter() - began
 
 
+def cpu_of(guardian: int) -> dict[str, float]:
+    """CPU seconds so far of this process, of the guardian, and of its children that have ended."""
+    fields = Path(f"/proc/{guardian}/stat").read_text().rpartition(")")[2].split()
+    own, children = (sum(map(int, fields[at : at + 2])) / os.sysconf("SC_CLK_TCK") for at in (11, 13))
+    return {"tool": time.process_time(), "guardian": own, "children": children}
+
+
 def pool_of_two(pool: LocalPool, folder: Path, first: int) -> float:
     began = time.perf_counter()
     waiting = iter(range(first, first + BLOCK))
@@ -81,11 +95,15 @@ def pool_of_two(pool: LocalPool, folder: Path, first: int) -> float:
 def rates(folder: Path) -> dict[str, Any]:
     with LocalPool(2) as pool:
         pool_of_two(pool, folder, 0)  # warm
+        before = cpu_of(pool.guardian_pid)
         pairs = [(xargs(), pool_of_two(pool, folder, BLOCK * (1 + n))) for n in range(BLOCKS)]
+        used = {name: after - before[name] for name, after in cpu_of(pool.guardian_pid).items()}
     return {
         "xargs_per_s": round(BLOCK / statistics.median(a for a, _ in pairs)),
         "attempts_per_s": round(BLOCK / statistics.median(b for _, b in pairs)),
         "ratio_median": round(statistics.median(a / b for a, b in pairs), 2),
+        "cpu_ms_an_attempt": {name: round(1e3 * seconds / (BLOCK * BLOCKS), 2) for name, seconds in used.items()},
+        "load": round(psutil.getloadavg()[0], 1),
     }
 
 

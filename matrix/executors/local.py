@@ -36,6 +36,10 @@ class LocalPool:
         self._threads = ThreadPoolExecutor(jobs, thread_name_prefix="attempt")
 
     @property
+    def guardian_pid(self) -> int:
+        return self._guardian.process.pid
+
+    @property
     def free(self) -> int:
         return self.jobs - len(self.running)
 

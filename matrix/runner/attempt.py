@@ -36,6 +36,7 @@ from matrix.runner.surroundings import Surroundings
 from matrix.runner.tree import MARK, Tree
 
 LOOK_S = 0.5
+FIRST_LOOK_S = 0.01  # until then the loader is at work
 JUDGE_S = 0.05  # where no sample sets the pace
 WORTH_SYNCING_S = 1.0  # a shorter attempt is repeated sooner than it is made safe against a power cut; resuming finds what is not whole
 READ_BYTES = 1 << 20
@@ -175,7 +176,7 @@ class Supervisor:
     ) -> None:
         """Until the main process has ended."""
         self.tree = Tree(self.token, 0, self.group)
-        next_look, next_judge, last = 0.0, 0.0, self._now()
+        next_look, next_judge, last = FIRST_LOOK_S, 0.0, self._now()
         to_file, space = self.probes.prepared.total.to_file, Space()
         with selectors.DefaultSelector() as selector:
             selector.register(child.status_fd, selectors.EVENT_READ)
