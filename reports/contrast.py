@@ -151,10 +151,14 @@ def _surroundings(seen: Observation, attempt: Attempt | None) -> dict[str, str]:
     """Settings by name; an attempt's own folder is written as {attempt}, since it differs always."""
     found: dict[str, str] = {}
     if attempt:
-        found |= {f"env {name}": value for name, value in attempt.env.items()}
+        found |= {f"env {name} at exec": value for name, value in attempt.env.items()}
         found |= _words(attempt.argv)
         found["processors"] = " ".join(map(str, attempt.cpus)) if attempt.cpus else "all"
         found["memory limit"] = size(attempt.memory_limit_bytes) if attempt.memory_limit_bytes else "none"
+    found |= {f"env {name} at exec": value for name, value in seen.env_at_exec.items()}
+    for main in seen.settings[:1]:
+        found |= {f"bound {bound.name}": str(bound.soft) for bound in main.bounds}
+        found |= {"signals ignored": " ".join(main.ignored)} if main.ignored else {}
     found |= {f"env {change.name}, set by {change.module}": change.value or "(removed, or not kept)" for change in seen.env_changes}
     found |= {f"limit {limit.name}": "not set" if limit.had is None else str(limit.had) for limit in seen.limits}
     return {one_line(name, 120): re.sub(re.escape(seen.attempt), "{attempt}", value) for name, value in found.items()}

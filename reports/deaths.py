@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from matrix.records import Observation, ProcessSeen
+from matrix.records import Fault, Observation, ProcessSeen
 from reports.ending import ending, how_it_ended
 from reports.folder import RunFolder
 from reports.model import Block, Bullets, Code, Heading, Line, Para, Section, Span, code, line, strong
@@ -66,6 +66,11 @@ def _facts(folder: RunFolder, seen: Observation) -> list[Line]:
     lines += [_process(process) for process in seen.processes if seen.exit.ended_by in {"startup", "idle", "stall"}][:6]
     if seen.python_error:
         lines.append(line("Exception: ", code(f"{seen.python_error.type}: {seen.python_error.message}")))
+    lines += [_fault(fault) for fault in seen.faults[:2]]
+    lines += [
+        line("Under valgrind: ", code(one_line(f"{error.what} {error.about}", 200)), f" in {one_line((error.frames or ['?'])[0], 120)}")
+        for error in seen.heap_errors[:4]
+    ]
     lines += [
         line("Left a registration of the OpenMP runtime ", code(found.library), f" (pid {found.pid})")
         for found in seen.omp_registrations[:4]
@@ -73,6 +78,22 @@ def _facts(folder: RunFolder, seen: Observation) -> list[Line]:
     links = [(name, folder.attempt_href(seen.attempt, name)) for name in FILES]
     files = [part for name, href in links if href for part in (Span(" "), Span(name, href))]
     return [*lines, line(f"Files of attempt {seen.attempt}:", *files)]
+
+
+def _fault(fault: Fault) -> Line:
+    where = (
+        f" in {fault.library}" + (f" at offset {fault.library_offset:#x}" if fault.library_offset is not None else "")
+        if fault.library
+        else ""
+    )
+    address = f", address {fault.address:#x}" if fault.address is not None else ""
+    access = f", {fault.access}" if fault.access else ""
+    return line(
+        f"Fault, by the {fault.source}: ",
+        strong(fault.trap),
+        f"{where}{address}{access}",
+        f" ({fault.mapping} there)" if fault.mapping else "",
+    )
 
 
 def _exit(seen: Observation) -> Line:

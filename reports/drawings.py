@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from matrix.records import Verdict
+from matrix.records import CrashPattern, Verdict
 from reports import memory_charts, run_charts
 from reports.attempts import attempts
 from reports.cells import CellRow
@@ -15,8 +15,8 @@ from reports.draw import inline, still
 from reports.estimate import estimate
 from reports.folder import RunFolder
 from reports.grid import crash_set, grid, picture
-from reports.model import Block, Line, Para, Plot, Row, Section, Span, Table, line
-from reports.text import rate_of
+from reports.model import Block, Line, Para, Plot, Row, Section, Span, Table, line, strong
+from reports.text import rate_of, sentence
 
 NAMES = ("matrix", "endings", "pattern", "hazard", "memory", "memory-steps", "processes", "timeline")
 
@@ -60,7 +60,7 @@ def _first_rows(ends: Chart, rows: Sequence[CellRow]) -> Line:
 def _when(rows: Sequence[CellRow], verdict: Verdict | None, files: dict[str, str]) -> Section | None:
     seen = run_charts.pattern(rows)
     rates = run_charts.hazard(rows, crash_set(rows, verdict))
-    blocks: list[Block] = []
+    blocks: list[Block] = _laws(verdict.pattern) if verdict and verdict.pattern else []
     if seen:
         note = "Deaths one above the other share a step (data, logic, a counter); deaths side by side share a time (a timer, a watchdog)."
         blocks.append(_plot(seen, files, line(note)))
@@ -70,6 +70,18 @@ def _when(rows: Sequence[CellRow], verdict: Verdict | None, files: dict[str, str
     elif seen:
         blocks.append(Para(line("Fewer than three deaths in the crash set: a hazard cannot be told yet.")))
     return Section("when", "When it dies", blocks) if blocks else None
+
+
+def _laws(pattern: CrashPattern) -> list[Block]:
+    """What the diagnosis says of the moments of death; p is the chance of it if the moment meant nothing."""
+    rows = [
+        Row([line(law.name), line("yes" if law.holds else "no"), line("–" if law.p is None else rate_of(law.p)), line(sentence(law.text))])
+        for law in pattern.laws
+    ]
+    table = Table(
+        "Relations between deaths and their moment", ["Relation", "Holds", "p by chance", "What it says"], rows, prose=frozenset({3})
+    )
+    return [Para(line(strong(sentence(pattern.text)))), *([table] if rows else [])]
 
 
 def _hazard_table(rates: run_charts.Hazard) -> Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from matrix.records import Observation, describe_cell
 from reports.causes import attempt_links
@@ -44,17 +43,10 @@ def _row(folder: RunFolder, row: CellRow, plain: CellRow | None) -> Row:
 
 def _held(runs: Sequence[Observation]) -> str:
     """What the manipulation checks said; runs of older versions recorded none."""
-    results: list[Any] = [result for seen in runs for result in getattr(seen, "probes", None) or []]
-    if not results:
-        return "not recorded"
     words = {True: "yes", False: "no", None: "not known"}
-    told = Counter(f"{words.get(result.held, 'not known')}{_how(result)}" for result in results)
-    return "; ".join(f"{text} ({plural(count, 'run')})" if len(told) > 1 else text for text, count in told.items())
-
-
-def _how(result: Any) -> str:
-    how = one_line(str(getattr(result, "how", "") or ""), 160)
-    return f": {how}" if how else ""
+    results = [result for seen in runs for result in seen.probes]
+    told = Counter(words[result.held] + (f": {one_line(result.how, 160)}" if result.how else "") for result in results)
+    return "; ".join(f"{text} ({plural(count, 'run')})" if len(told) > 1 else text for text, count in told.items()) or "not recorded"
 
 
 # ------------------------------------------------------------------ watching
@@ -62,24 +54,27 @@ def watching(folder: RunFolder) -> Section | None:
     """Whether instruments change the result: what the verdict says, and the runs made without them.  None before the first run."""
     if not folder.observed:
         return None
-    said = getattr(folder.verdict, "observer_control", None) or getattr(folder.verdict, "observer", None)
-    text = said if isinstance(said, str) else getattr(said, "text", "") or getattr(said, "summary", "") if said else ""
-    blocks: list[Block] = [Para(line(sentence(text)))] if text else []
+    observer = folder.verdict.observer if folder.verdict else None
+    blocks: list[Block] = [Para(line(sentence(observer.text)))] if observer and observer.text else []
     return Section("watching", "Does watching change the result", [*blocks, *_control(folder)])
 
 
 def _control(folder: RunFolder) -> list[Block]:
-    bare = [seen for _, seen in folder.observed if seen.trial.purpose == "control"]
+    bare = [seen for _, seen in folder.observed if _bare(seen)]
     if not bare:
         return [Para(line("No run was made without instruments, so it is not known whether watching changes the result."))]
     cells = {describe_cell(seen.trial.cell) for seen in bare}
     watched = [
         seen for _, seen in folder.observed
-        if seen.trial.purpose != "control" and not seen.trial.probes and describe_cell(seen.trial.cell) in cells
+        if not _bare(seen) and not seen.trial.probes and describe_cell(seen.trial.cell) in cells
     ]  # fmt: skip
     rows = [Row([line("without instruments"), *_counts(folder, bare)]), Row([line("with instruments"), *_counts(folder, watched)])]
     columns = ["Runs of the same configurations", "Died", "Survived", "Cut off", "Attempts"]
     return [Table("The same configurations with and without instruments", columns, rows, frozenset({1, 2, 3}))]
+
+
+def _bare(seen: Observation) -> bool:
+    return seen.trial.purpose == "control" or not seen.trial.watched
 
 
 def _counts(folder: RunFolder, runs: Sequence[Observation]) -> list[Line]:

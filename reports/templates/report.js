@@ -202,9 +202,9 @@ class Chart {
     return inside.length > 2 ? inside : ticks(x0, x1, most);
   }
   spread(places) {
-    let last = -Infinity;
-    return places.map(([x, text]) => [this.px(x), text]).sort((one, other) => one[0] - other[0])
-      .filter(([x]) => x >= this.left && x <= this.left + this.plotWidth + 1 && x - last > 44 && (last = x, true));
+    let last = Infinity;  // from the right, so that the step of a death is always there
+    return places.map(([x, text]) => [this.px(x), text]).sort((one, other) => other[0] - one[0])
+      .filter(([x]) => x >= this.left && x <= this.left + this.plotWidth + 1 && last - x > 44 && (last = x, true));
   }
   curve(curve) {
     const spots = curve.xs.map((x, index) => [this.px(x), this.py(curve.ys[index])]);
