@@ -19,7 +19,7 @@ from reports.redact.hits import Hit, merged, settled
 from reports.redact.identity import Identities, Known
 from reports.redact.images import without_metadata
 from reports.redact.named import is_secret, strength_of
-from reports.redact.vault import IDENTITIES, Vault, is_unmistakable
+from reports.redact.vault import IDENTITIES, Vault, is_unmistakable, kind_of
 
 BLOCK_CHARS = 1 << 20
 HELD_BACK = 1 << 14  # characters at the end of a block that wait for the next one: what is cut there is found whole
@@ -120,13 +120,13 @@ class Redactor:
         needles = self.vault.needles
         if not needles:
             return
-        for needle in needles:
-            yield from (Hit(start, start + len(needle), "known-secret") for start in _positions(text, needle))
+        for needle, token in needles.items():
+            yield from (Hit(start, start + len(needle), kind_of(token)) for start in _positions(text, needle))
         view = View(text, _CUTS)
         if len(view.text) != len(text):
-            for needle in needles:
+            for needle, token in needles.items():
                 for start in _positions(view.text, needle):
-                    if view.is_cut(hit := Hit(start, start + len(needle), "known-secret")):
+                    if view.is_cut(hit := Hit(start, start + len(needle), kind_of(token))):
                         yield view.back(hit)
 
     def _short(self, name: str, text: str) -> Iterator[Hit]:

@@ -13,6 +13,7 @@ IDENTITIES = frozenset({"user", "host", "ip", "mac", "email"})  # the other kind
 TOKEN = re.compile(rf"{MARK}[- ][a-z0-9-]+-\d+(?:-é)?")
 SHORTEST_TWO_CLASSES, SHORTEST_ONE_CLASS = 6, 16  # a shorter value may be an ordinary word, so it is only replaced where it was recognised
 SHORTEST_LINE = 20  # of a secret of several lines: shorter lines of it mean nothing alone
+_MARKDOWN = re.compile(r"([\\`*\[\]<|~$])")
 _CLASSES = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]", "[^A-Za-z0-9]")))
 
 
@@ -37,7 +38,7 @@ class Vault:
     @property
     def secrets(self) -> list[str]:
         """What is recognised wherever it stands, the longest first; no identities, which the finder knows by their surroundings."""
-        found = [value for value, token in self._tokens.items() if _kind(token) not in IDENTITIES and is_unmistakable(value)]
+        found = [value for value, token in self._tokens.items() if kind_of(token) not in IDENTITIES and is_unmistakable(value)]
         return sorted(found, key=lambda value: (-len(value), value))
 
     @property
@@ -49,7 +50,8 @@ class Vault:
         return self._needles
 
 
-def _kind(token: str) -> str:
+def kind_of(token: str) -> str:
+    """The kind that a token names."""
     return token[len(MARK) + 1 :].removesuffix("-é").rpartition("-")[0]
 
 
@@ -60,10 +62,19 @@ def is_unmistakable(value: str) -> bool:
 
 
 def spellings(value: str) -> list[str]:
-    """A value as it may stand in JSON, HTML, a URL; of a value of several lines also each long line."""
-    escaped = json.dumps(value)[1:-1]
-    quoted = urllib.parse.quote(value, safe="", errors="surrogateescape")
-    found = {value, escaped, json.dumps(value, ensure_ascii=False)[1:-1], html.escape(value), html.escape(value, quote=False), quoted}
+    """A value as it may stand in JSON, HTML, markdown, a URL or a shell script; of a value of several lines also each long line."""
+    page = html.escape(value, quote=False)
+    found = {
+        value,
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        page,
+        html.escape(value),
+        page.replace("'", "&#39;").replace('"', "&#34;"),  # as Jinja writes it
+        _MARKDOWN.sub(r"\\\1", value),
+        urllib.parse.quote(value, safe="", errors="surrogateescape"),
+        value.replace("'", "'\"'\"'"),
+    }
     if "\n" in value:
         found |= {line.strip() for line in value.splitlines() if len(line.strip()) >= SHORTEST_LINE and not line.startswith("-----")}
     return sorted(found)

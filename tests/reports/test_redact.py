@@ -6,12 +6,15 @@ import io
 import json
 import random
 import re
+import shlex
 import struct
+import urllib.parse
 import zipfile
 import zlib
 from collections import Counter
 from pathlib import Path
 
+import markupsafe
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +27,7 @@ from reports.package import Wish, draft, pack
 from reports.redact import Redactor, leaks, names_of
 from reports.redact.images import without_metadata
 from reports.redact.redactor import BLOCK_CHARS, blocks
+from reports.render_markdown import escape
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 GITHUB = "ghp_" + "a1B2" * 9
@@ -161,6 +165,13 @@ def test_the_structure_of_a_document_gives_its_secrets_away(name: str, text: str
         assert secret not in after
     if name == "a.json":
         json.loads(after)
+
+
+def test_a_secret_is_known_in_every_spelling_that_our_own_files_use() -> None:
+    secret = "p$a*s'w\"o<r>d&7_x"
+    texts = [json.dumps(secret), str(markupsafe.escape(secret)), escape(secret), shlex.quote(secret), urllib.parse.quote(secret, safe="")]
+    for text in texts:
+        assert redacted(f"at {text} end\n", SERVICE_PASSWORD=secret).count("REDACTED-named-secret-1") == 1, text
 
 
 # ------------------------------------------------------------------ cut in two
