@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from matrix.records import Cell, Purpose
+from matrix.records import Cell, Purpose, Trial
 from matrix.search.decode import NEUTRAL, View
-from matrix.search.grid import Change
+from matrix.search.grid import SLOW_KINDS, Change
+from matrix.search.hypotheses import Bools, Floats, Ints
 from matrix.search.ledger import Ledger, signature_of
-from matrix.search.posterior import Belief
-from matrix.search.space import Bools, Floats, Space
+from matrix.search.lengths import Length, lengths
+from matrix.search.posterior import BACKGROUND, RATES, Belief
+from matrix.search.space import Space
 from matrix.search.want import Step, Want
 from matrix.search.words import changed
 
 LEADING = 400  # hypotheses that the choice looks at
 BRANCHES = 3  # outstanding runs whose answers are all considered
+GAIN = 1.05  # how much better another length than the natural one must be: a natural end shows more than steps
+BUILD_S = 60.0  # to build an environment: nobody knows before the first
 LEAST_BITS = 0.001  # a run that is expected to teach less is not worth asking
 STREAK = 10  # survivals in a row after which the known-bad cell is run again
 NEVER_STARTS = 6  # unavailable answers in a row after which nothing more is asked
@@ -30,27 +35,45 @@ def step(view: View, belief: Belief, purpose: Purpose) -> Step:
     if _doubtful(view):
         why = f"Nothing has died in {STREAK} runs or more: does the known-bad cell still die?"
         return Want(cell=view.grid.known_bad, purpose=purpose, why=why)
-    open_cells = [trial.cell for trial in view.ledger.pending.values() if trial.purpose != "control" and not trial.probes]
-    bits, dying = _bits(belief, open_cells)
-    bits = bits * _useful(view, belief.space)
-    survived_s, died_s = _seconds(view.ledger)
-    score = bits * belief.space.worth / (survived_s + dying * (died_s - survived_s))
-    score = np.where(bits >= LEAST_BITS, score, 0.0)
-    best = int(np.argmax(np.round(score, 9)))
-    if score[best] <= 0.0:
-        return "wait" if open_cells else None
-    return Want(cell=belief.space.pool[best], purpose=purpose, why=_why(view, belief.space.pool[best], float(dying[best])))
+    outstanding = [trial for trial in view.ledger.pending.values() if trial.purpose != "control" and not trial.probes]
+    candidate = _best(view, belief, outstanding)
+    if candidate is None:
+        return "wait" if outstanding else None
+    cell, length, dying = candidate
+    return Want(cell=cell, purpose=purpose, max_steps=length, why=_why(view, cell, length, dying))
 
 
-def _bits(belief: Belief, open_cells: Sequence[Cell]) -> tuple[Floats, Floats]:
-    """Of every cell of the pool, (C,): bits about the crash set beyond what the outstanding runs will tell, and P(it dies)."""
-    order = np.argsort(-belief.weights, kind="stable")[:LEADING] if len(belief.weights) > LEADING else np.arange(len(belief.weights))
+def _best(view: View, belief: Belief, outstanding: Sequence[Trial]) -> tuple[Cell, int | None, float] | None:
+    """The cell and length that teach most for their time, and P(it dies)."""
+    order = belief.leaders(LEADING)
     weights = belief.weights[order] / belief.weights[order].sum()
-    p, q = belief.p[order], belief.q[order]
-    inside = belief.space.over_pool(order)
-    share, branches = _branches(belief, order, weights, open_cells)  # (B,), (B, H)
+    inside = belief.over_pool(order).astype(np.float64)
+    share, branches = _branches(belief, order, weights, [trial.cell for trial in outstanding])  # (B,), (B, H)
+    worth, extra_s = _useful(view, belief.space) * belief.space.worth, _building_s(view, belief.space)
+    best, found = 0.0, None
+    for length in lengths_of(view, belief):
+        p, q = (by @ deadly for by, deadly in ((belief.by_rate, length.deadly), (belief.by_background, length.background)))
+        bits, dying = _bits(p[belief.group[order]], q[belief.group[order]], share, branches, inside)
+        score = bits * worth / (length.survived_s + dying * (length.died_s - length.survived_s) + extra_s)
+        score = np.round(np.where(bits * worth >= LEAST_BITS, score, 0.0), 9)
+        place = int(np.argmax(score))
+        if score[place] > best * (1.0 if found is None else GAIN):
+            best, found = float(score[place]), (belief.space.pool[place], length.max_steps, float(dying[place]))
+    return found
+
+
+def lengths_of(view: View, belief: Belief) -> list[Length]:
+    """What a run may be asked for, the natural length first."""
+    if belief.lengths is None:
+        likely = belief.by_rate[belief.group[belief.best]]
+        belief.lengths = lengths(view.grid.spec, belief.hazard, _seconds(view.ledger), (RATES, BACKGROUND), likely)
+    return belief.lengths
+
+
+def _bits(p: Floats, q: Floats, share: Floats, branches: Floats, inside: Floats) -> tuple[Floats, Floats]:
+    """Of every cell of the pool, (C,): bits about the crash set beyond what the outstanding runs will tell, and P(it dies)."""
     columns = [branches * (p - q), branches * (_entropy(p) - _entropy(q))]
-    moved = np.concatenate(columns) @ inside.astype(np.float64)  # (2 B, C)
+    moved = np.concatenate(columns) @ inside  # (2 B, C)
     count = len(share)
     dying = moved[:count] + (branches @ q)[:, None]
     noise = moved[count:] + (branches @ _entropy(q))[:, None]
@@ -58,12 +81,22 @@ def _bits(belief: Belief, open_cells: Sequence[Cell]) -> tuple[Floats, Floats]:
     return bits, share @ dying
 
 
-def _branches(belief: Belief, order: np.typing.NDArray[np.int64], weights: Floats, open_cells: Sequence[Cell]) -> tuple[Floats, Floats]:
+def _building_s(view: View, space: Space) -> Floats:
+    """(C,): seconds to build what a cell needs and no run has needed yet, so that runs of one environment come together."""
+    slow = [name for name, axis in view.grid.axes.items() if axis.kind in SLOW_KINDS]
+    if not slow:
+        return np.zeros(len(space.pool))
+    cells = [*view.ledger.cells(), *(trial.cell for trial in view.ledger.pending.values())]
+    built = {tuple(cell[name] for name in slow) for cell in cells}
+    return np.array([0.0 if tuple(cell[name] for name in slow) in built else BUILD_S for cell in space.pool])
+
+
+def _branches(belief: Belief, order: Ints, weights: Floats, open_cells: Sequence[Cell]) -> tuple[Floats, Floats]:
     """The possible answers of the outstanding runs: how likely each is, (B,), and the weights that it would leave, (B, H)."""
     share, branches = np.ones(1), weights[None, :]
     for cell in open_cells[-BRANCHES:]:
-        column: Bools = belief.space.column(cell)[order]
-        chance = np.where(column, belief.p[order], belief.q[order])
+        column: Bools = belief.column(cell)[order]
+        chance = np.where(column, belief.p[order], 0.0)
         each = np.concatenate([branches * chance, branches * (1 - chance)])
         totals = each.sum(axis=1)
         share = np.concatenate([share, share]) * totals
@@ -90,23 +123,24 @@ def _seconds(ledger: Ledger) -> tuple[float, float]:
 
 
 def _useful(view: View, space: Space) -> Floats:
-    """Of every cell of the pool: the chance that a run of it gives an answer, from what runs with the same values gave; 0: given up."""
-    answered, useless, refused = Counter[Change](), Counter[Change](), list[set[Change]]()
+    """Of every cell of the pool: the chance that a run of it gives an answer, from what runs with the same values, and the same pairs
+    of values, gave; 0: given up."""
+    answered, useless, refused = Counter[frozenset[Change]](), Counter[frozenset[Change]](), list[set[Change]]()
     for trial, outcome in view.ledger.entries():
-        values = set(trial.cell.items())
         if outcome.kind == "unavailable":
-            refused.append(values)
+            refused.append(set(trial.cell.items()))
         elif outcome.kind == "survived" or (outcome.kind == "died" and signature_of(outcome) == view.ledger.main_signature()):
-            answered.update(values)
+            answered.update(_values(trial.cell))
         else:
-            useless.update(values)
+            useless.update(_values(trial.cell))
     chance = np.ones(len(space.pool))
-    for value in useless:
-        rate = (answered[value] + 1) / (answered[value] + useless[value] + 1)
-        given_up = useless[value] > NEUTRAL and not answered[value]
-        np.minimum(chance, 0.0 if given_up else rate, out=chance, where=space.having(value))
-    for values in refused:  # one value that never gave an answer is to blame; of several, nobody knows which
-        unknown = [value for value in values if not answered[value]]
+    for values, count in useless.items():
+        if count > 1 or len(values) == 1:
+            given_up = count > NEUTRAL and not answered[values]
+            rate = 0.0 if given_up else (answered[values] + 1) / (answered[values] + count + 1)
+            np.minimum(chance, rate, out=chance, where=np.logical_and.reduce([space.having(value) for value in values]))
+    for refusing in refused:  # one value that never gave an answer is to blame; of several, nobody knows which
+        unknown = [value for value in refusing if not answered[frozenset([value])]]
         if len(unknown) == 1:
             chance[space.having(unknown[0])] = 0.0
     for cell in view.ledger.cells():
@@ -114,6 +148,11 @@ def _useful(view: View, space: Space) -> Floats:
         if tally.unavailable or (tally.neutral >= NEUTRAL and tally.neutral > tally.survivals + tally.deaths):
             chance[space.number(cell)] = 0.0
     return chance
+
+
+def _values(cell: Cell) -> Iterator[frozenset[Change]]:
+    """The values of a cell, alone and in pairs."""
+    return (frozenset(values) for size in (1, 2) for values in itertools.combinations(cell.items(), size))
 
 
 def _nothing_starts(ledger: Ledger) -> bool:
@@ -128,8 +167,8 @@ def _doubtful(view: View) -> bool:
     return streak > 0 and streak % STREAK == 0 and not view.ledger.pending
 
 
-def _why(view: View, cell: Cell, dying: float) -> str:
-    changes = view.grid.changes(cell)
+def _why(view: View, cell: Cell, length: int | None, dying: float) -> str:
+    changes, within = view.grid.changes(cell), f" within {length} steps" if length else ""
     if not changes:
-        return f"The known-bad cell once more: how often it dies ({dying:.0%}?) decides what survivals are worth."
-    return f"Does it still die with {changed(changes)}?  A chance of {dying:.0%} so far; the answer rules out most for its time."
+        return f"The known-bad cell once more: how often it dies{within} ({dying:.0%}?) decides what survivals are worth."
+    return f"Does it still die with {changed(changes)}{within}?  A chance of {dying:.0%} so far; the answer rules out most for its time."

@@ -2,6 +2,7 @@
 
 Whatever asks the questions, this reads the answers: it knows nothing of the order in which cells were run.
 """
+
 from __future__ import annotations
 
 import dataclasses
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from matrix.records import Cell, Value
 from matrix.search.grid import Change, Grid
 from matrix.search.ledger import Ledger, Tally
-from matrix.search.stats import Mixture, fewest, mixture
+from matrix.search.stats import Mixture, fewest, mixture, mixture_of
 
 if TYPE_CHECKING:
     from matrix.search.posterior import Belief
@@ -44,6 +45,7 @@ class View:
     vetoed: Mapping[Change, str]
     preferred: tuple[Change, ...]
     belief: Belief | None = None
+    outside: bool = False  # the answers fit none of the hypotheses, which is why there is no belief
 
     @functools.cached_property
     def needed(self) -> int:
@@ -88,8 +90,7 @@ class View:
     def mixture(self, *, verified: bool = True) -> Mixture:
         """What all cells say together of the crash rate; `verified` False: as it was before the verification runs."""
         if self.belief is not None:
-            inside = [self._count_in(cell, verified) for cell in self.ledger.cells() if self.belief.best_contains(cell)]
-            return mixture(sum(t.deaths for t in inside), sum(t.survivals for t in inside), 0, ())
+            return mixture_of(self.belief.rates(found_only=not verified))
         tallies = [self._count(change, verified) for change in self.grid.singles]
         known = [self._count(None, verified), *(t for t in tallies if t.deaths)]
         undecided = sorted(t.survivals for t in tallies if t.survivals and not t.deaths)

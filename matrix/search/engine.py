@@ -1,4 +1,5 @@
 """Search: ask for the next run, tell how it ended, read the result after any number of answers."""
+
 from __future__ import annotations
 
 import random
@@ -67,7 +68,7 @@ class Search:
         want = self._next()
         if not isinstance(want, Want):
             return None
-        trial = Trial(id=self.new_id(), cell=want.cell, purpose=want.purpose, why=want.why)
+        trial = Trial(id=self.new_id(), cell=want.cell, max_steps=want.max_steps, purpose=want.purpose, why=want.why)
         self._ledger.ask(trial)
         return trial
 
@@ -209,13 +210,15 @@ class Search:
         return twin.result().runs
 
     def _view(self) -> View:
+        belief = self._believed()
         return View(
             grid=self._grid,
             ledger=self._ledger,
             confidence=self.spec.search.confidence,
             vetoed=self._vetoed,
             preferred=tuple(self._preferred),
-            belief=self._believed(),
+            belief=None if belief is None or belief.outside else belief,
+            outside=belief is not None and belief.outside,
         )
 
     def _believed(self) -> Belief | None:
@@ -228,7 +231,7 @@ class Search:
 
             self._space = self._space or Space(self._grid, self.seed)
             self._belief = Belief(self._space, self._ledger, self.spec.search.confidence)
-        return None if self._belief.outside else self._belief
+        return self._belief
 
     def _repeats(self) -> int | None:
         """The user's own number of repeats; a default is not the user's word, and adaptive has none."""

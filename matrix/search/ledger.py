@@ -1,4 +1,5 @@
 """Every answer so far, kept by the number of its trial: the order in which answers come in never matters."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -40,6 +41,7 @@ class Ledger:
         self.answers: dict[int, tuple[Trial, Outcome]] = {}
         self.pending: dict[int, Trial] = {}
         self._tallies: dict[tuple[Key, Purpose | None], Tally] = {}
+        self._main: str | None = None
 
     def ask(self, trial: Trial) -> None:
         self.pending[trial.id] = trial
@@ -50,10 +52,22 @@ class Ledger:
         self.pending.pop(trial.id, None)
         self.answers.setdefault(trial.id, (trial, outcome))
         self._tallies.clear()
+        self._main = None
 
     def entries(self) -> list[tuple[Trial, Outcome]]:
         """Answers about cells as they are (no probes), by trial id."""
         return [self.answers[number] for number in sorted(self.answers) if not self.answers[number][0].probes]
+
+    def found(self) -> list[tuple[Trial, Outcome]]:
+        """The answers that were used to find the cause: all but the fresh ones, see `fresh`."""
+        last_find = self._last_find()
+        return [(trial, outcome) for trial, outcome in self.entries() if trial.purpose != "verify" or trial.id < last_find]
+
+    def fresh(self, cell: Mapping[str, Value]) -> list[tuple[Trial, Outcome]]:
+        """The answers about a cell that came after the cause was found."""
+        last_find, key = self._last_find(), self.grid.key(cell)
+        verified = ((t, o) for t, o in self.entries() if t.purpose == "verify" and t.id >= last_find)
+        return [(trial, outcome) for trial, outcome in verified if self.grid.key(trial.cell) == key]
 
     def cells(self) -> list[Cell]:
         """The distinct cells that were run."""
@@ -74,7 +88,9 @@ class Ledger:
 
     def main_signature(self) -> str | None:
         """The commonest way in which the known-bad cell dies; None: it has not died yet."""
-        return next((signature for signature, _ in self.signatures().most_common(1)), None)
+        if self._main is None:  # kept: it is asked for with every answer that is read
+            self._main = next((signature for signature, _ in self.signatures().most_common(1)), None)
+        return self._main
 
     def other_signatures(self) -> bool:
         """Whether anything has died in another way than the main one."""
@@ -102,7 +118,6 @@ class Ledger:
                 for place in ((self.grid.key(trial.cell), None), (self.grid.key(trial.cell), trial.purpose)):
                     counts.setdefault(place, Counter())["pending"] += 1
         self._tallies = {place: Tally(**count, unavailable=reasons.get(place)) for place, count in counts.items()}
-
 
     def _last_find(self) -> int:
         finds = [trial.id for trial, _ in self.answers.values() if trial.purpose == "find" and not trial.probes]

@@ -1,27 +1,30 @@
 """What the answers say of every crash set: exact Bayes over the hypotheses of `space.py`, and an open world beside them.
 
-Inside the crash set a run dies with one unknown rate p, outside with a small background rate q; both are integrated over
-their priors.  Only deaths of the main signature are deaths; another death says nothing, since one fault may show two faces.
-A run that was cut short after step s (our limit, an interrupt, a shorter run that was asked for) has survived what had killed
-before step s so far: it counts as 1 - p F(s), where F is the share of deaths that came earlier.  That needs no hazard shape:
-it holds for a fixed step, a leak or a constant rate.
+Inside the crash set a natural run dies with one unknown rate p, outside with a small background rate q; both are integrated over
+their priors.  `hazard.py` says what a run of another length is worth.  Only deaths of the main signature are deaths; another death
+says nothing, since one fault may show two faces.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from matrix.records import Cell, Outcome, Trial, Value
+from matrix.search import beam
 from matrix.search.grid import Key
+from matrix.search.hazard import Hazard
+from matrix.search.hypotheses import Bools, Floats, Hypotheses, Ints
 from matrix.search.ledger import Ledger, signature_of
-from matrix.search.space import Floats, Ints, Space
+from matrix.search.lengths import Length
+from matrix.search.space import Space
 
-# p: the Jeffreys prior (flat on these points), and a share of crashes that come every time: most native ones do.
+# p: the Jeffreys prior (flat on these points), and a share of crashes that come every time: most native ones do, and those that
+# come at a fixed step or time all the more.
 RATES = np.append(np.sin((np.arange(24) + 0.5) * np.pi / 48) ** 2, 0.9995)
-LOG_RATES = np.log(np.append(np.full(24, 0.5 / 24), 0.5))
+ALWAYS, ALWAYS_FIXED = 0.5, 0.98
 BACKGROUND = np.array([1e-9, 0.003, 0.01, 0.04])  # of q: mostly, nothing dies like this outside
 LOG_BACKGROUND = np.log([0.85, 0.05, 0.05, 0.05])
 OPEN = 0.02  # prior of a crash set that is not among the hypotheses: every cell for itself
@@ -29,36 +32,106 @@ SHARES = np.array([0.2, 0.5, 0.8])  # of cells that die in the open world
 REPORTED = 0.05  # chance that a death people reported was another failure than the one that is looked for
 FROZEN = 0.9  # of the best crash set: from here on it is what fresh runs must show, and runs are verification runs
 TOP = 64  # hypotheses looked at one by one
+UNEASY = 0.1  # probability of the open world from which longer conjunctions and more unions are looked at
 
 
 class Belief:
     """The posterior after the answers of one moment.
 
-    `weights` (H,) and `open` sum to 1; `p`, `q` (H,) are the mean rates inside and outside under each hypothesis."""
+    `weights` (H,) and `open` sum to 1; `group` (H,) says which rates a hypothesis has: `by_rate` (G, rates) is their posterior
+    inside the crash set, `by_background` outside."""
 
     def __init__(self, space: Space, ledger: Ledger, confidence: float) -> None:
-        self.space, self.confidence = space, confidence
+        self.space, self.confidence, self.ledger = space, confidence, ledger
         self._dying: dict[Key, float] = {}
-        self.cut = Cut(ledger)
-        self._cells, self._inner, self._outer = _likelihoods(ledger, self.cut)
-        columns = [space.column(cell) for cell in self._cells.values()]
-        inside = np.stack(columns, axis=1).astype(np.float64) if columns else np.zeros((len(space.parts), 0))
-        inner, by_rate = _integrate(inside @ self._inner, LOG_RATES)
-        outer, by_background = _integrate((1 - inside) @ self._outer, LOG_BACKGROUND)
-        self.p, self.q = by_rate @ RATES, by_background @ BACKGROUND
-        logs = space.log_prior + np.log1p(-OPEN) + inner + outer + _reported(space)
+        self.lengths: list[Length] | None = None  # kept by `choose`
+        self.hazard = Hazard(ledger)
+        self.log_rates = log_rates(self.hazard.fixed)
+        self._cells, self._inner, self._outer = _likelihoods(ledger, self.hazard)
+        partition = space.partition(self._cells)
+        self.group: Ints = partition.group.astype(np.int64)
+        evidence, self.by_rate, self.by_background = self._integrated(partition.inside)
+        logs = space.log_prior + np.log1p(-OPEN) + evidence[self.group] + _reported(space, space.hypotheses)
         log_open = np.log(OPEN) + self._open_world() + _reported_open(space)
+        self.extra: Hypotheses | None = None
+        if log_open - np.logaddexp(log_open, _log_sum(logs)) > np.log(UNEASY):
+            logs = self._grow(logs)
+        self._weigh(logs, log_open)
+
+    def _integrated(self, inside: Bools) -> tuple[Floats, Floats, Floats]:
+        """Log likelihood (G,) and the posteriors of both rates (G, …) of groups that say `inside` (G, K)."""
+        told = inside.astype(np.float64)
+        inner, by_rate = _integrate(told @ self._inner, self.log_rates)
+        outer, by_background = _integrate((1 - told) @ self._outer, LOG_BACKGROUND)
+        return inner + outer, by_rate, by_background
+
+    def _grow(self, logs: Floats) -> Floats:
+        """Add the hypotheses of `beam`: the log posteriors with theirs."""
+        cells = list(self._cells.values())
+        truth = (
+            np.stack([self.space.truth(cell) for cell in cells], axis=1) if cells else np.zeros((len(self.space.conditions), 0), dtype=bool)
+        )
+        score = lambda inside: self._integrated(inside)[0]  # noqa: E731
+        self.extra = beam.grown(self.space, logs, truth, score, self._survivals(truth))
+        if self.extra is None:
+            return logs
+        evidence, by_rate, by_background = self._integrated(self.extra.rows(np.arange(len(self.extra)), truth))
+        self.group = np.concatenate([self.group, len(self.by_rate) + np.arange(len(self.extra))])
+        self.by_rate = np.concatenate([self.by_rate, by_rate])
+        self.by_background = np.concatenate([self.by_background, by_background])
+        added = self.extra.log_prior + np.log1p(-OPEN) + evidence + _reported(self.space, self.extra)
+        return np.concatenate([logs, added])
+
+    def _survivals(self, truth: Bools) -> Floats:
+        """(K,): what it costs a crash set, in log likelihood, to contain each cell, as far as survivals of it speak against that."""
+        rate = float(np.exp(self.log_rates) @ RATES)
+        weights = np.exp(self.log_rates) * RATES / rate  # of the rates, once something has died
+        return np.minimum(0.0, np.log(np.exp(self._inner) @ weights)) if len(self._inner) else np.zeros(truth.shape[1])
+
+    def _weigh(self, logs: Floats, log_open: float) -> None:
         highest = max(logs.max(), log_open)
         weights = np.exp(logs - highest)
         whole = weights.sum() + np.exp(log_open - highest)
         self.weights: Floats = weights / whole
         self.open = float(np.exp(log_open - highest) / whole)
-        count = min(TOP, len(weights))
-        top = np.argpartition(-self.weights, count - 1)[:count]
-        self.top: Ints = top[np.lexsort((top, -self.weights[top]))]
+        self.top = self.leaders(TOP)
         self.best = int(self.top[0])
-        same = (space.over_pool(self.top) == space.over_pool(self.top[:1])).all(axis=1)
+        same = (self.over_pool(self.top) == self.over_pool(self.top[:1])).all(axis=1)
         self.mass = float(self.weights[self.top][same].sum())  # of the best crash set, over what can be run
+
+    def leaders(self, count: int) -> Ints:
+        """The likeliest hypotheses, the first first."""
+        count = min(count, len(self.weights))
+        top = np.argpartition(-self.weights, count - 1)[:count]
+        return top[np.lexsort((top, -self.weights[top]))]
+
+    # -------------------------------------------------------------- hypotheses, those of the beam included
+    def column(self, cell: Mapping[str, Value]) -> Bools:
+        """(H,): which hypotheses say that this cell dies."""
+        known = self.space.column(cell)
+        return known if self.extra is None else np.concatenate([known, self.extra.column(self.space.truth(cell))])
+
+    def over_pool(self, which: Ints) -> Bools:
+        """(H', C): the cells of the pool that each of these hypotheses says die."""
+        known = len(self.space.hypotheses)
+        if self.extra is None:
+            return self.space.hypotheses.rows(which, self.space.pool_truth)
+        found = np.empty((len(which), len(self.space.pool)), dtype=bool)
+        here = which < known
+        found[here] = self.space.hypotheses.rows(which[here], self.space.pool_truth)
+        found[~here] = self.extra.rows(which[~here] - known, self.space.pool_truth)
+        return found
+
+    def parts(self, number: int) -> list[list[int]]:
+        """The conditions of a hypothesis, see `Hypotheses.parts`."""
+        known = len(self.space.hypotheses)
+        return self.space.hypotheses.parts(number) if number < known or self.extra is None else self.extra.parts(number - known)
+
+    @functools.cached_property
+    def p(self) -> Floats:
+        """(H,): mean rate of a natural run inside the crash set."""
+        found: Floats = (self.by_rate @ RATES)[self.group]
+        return found
 
     @property
     def decided(self) -> bool:
@@ -78,18 +151,44 @@ class Belief:
         """Probability that a cell is in the crash set."""
         key = self.space.grid.key(cell)
         if key not in self._dying:
-            self._dying[key] = float(self.weights[self.space.column(cell)].sum()) + self.open * self._open_dies(key)
+            self._dying[key] = float(self.weights[self.column(cell)].sum()) + self.open * self._open_dies(key)
         return self._dying[key]
 
     def best_contains(self, cell: Mapping[str, Value]) -> bool:
-        return bool(self.space.column(cell)[self.best])
+        return bool(self.column(cell)[self.best])
 
     def agrees(self, claims: Mapping[Key, bool], cells: Mapping[Key, Cell]) -> float:
         """Probability that every one of these cells dies, or does not, as claimed; the open world agrees with nothing."""
         right = np.ones(len(self.weights), dtype=bool)
         for key, claim in claims.items():
-            right &= self.space.column(cells[key]) == claim
+            right &= self.column(cells[key]) == claim
         return float(self.weights @ right)
+
+    # -------------------------------------------------------------- rates
+    def rates(self, *, found_only: bool) -> list[tuple[float, float]]:
+        """Rates inside the best crash set, and how likely each is; `found_only`: without the fresh runs that verify it."""
+        weights = self._found_rates if found_only else self.by_rate[self.group[self.best]]
+        return list(zip(RATES.tolist(), weights.tolist(), strict=True))
+
+    @functools.cached_property
+    def _found_rates(self) -> Floats:
+        main, total = self.ledger.main_signature(), self.log_rates.copy()
+        for trial, outcome in self.ledger.found():
+            if outcome.kind != "unavailable" and self.best_contains(trial.cell):
+                total += _log(trial, outcome, main, self.hazard, RATES)
+        weights: Floats = np.exp(total - total.max())
+        found: Floats = weights / weights.sum()
+        return found
+
+    def survives(self, lived: Floats) -> float:
+        """Chance of fresh runs that survive with `lived` (rates,), if the cell dies like the best crash set did before them."""
+        return float(self._found_rates @ lived)
+
+    def lived(self, entries: Iterable[tuple[Trial, Outcome]]) -> Floats:
+        """(rates,): the chance that the surviving ones of these runs survive in a cell of the crash set."""
+        logs = [self.hazard.lived(trial, outcome, RATES) for trial, outcome in entries if outcome.kind == "survived"]
+        chance: Floats = np.exp(np.sum(logs, axis=0)) if logs else np.ones(len(RATES))
+        return chance
 
     # -------------------------------------------------------------- the open world
     def _open_world(self) -> float:
@@ -101,7 +200,7 @@ class Belief:
         each = np.logaddexp(dying, alive)
         bad = [key == self.space.grid.key(self.space.grid.known_bad) for key in self._cells]
         each[bad] = np.broadcast_to(inner, each.shape)[bad]
-        total = each.sum(axis=0) + LOG_RATES[:, None, None] + LOG_BACKGROUND[None, :, None] - np.log(len(SHARES))
+        total = each.sum(axis=0) + self.log_rates[:, None, None] + LOG_BACKGROUND[None, :, None] - np.log(len(SHARES))
         highest = total.max()
         weights = np.exp(total - highest)
         self._open_share = float((weights.sum(axis=(0, 1)) @ SHARES) / weights.sum())
@@ -116,22 +215,22 @@ class Belief:
     # -------------------------------------------------------------- words
     def leading(self, count: int = 2) -> list[tuple[str, float]]:
         """The likeliest hypotheses in words, with their probability."""
-        return [(self.space.describe(int(number)), float(self.weights[number])) for number in self.top[:count]]
+        return [(self.space.describe(self.parts(int(number))), float(self.weights[number])) for number in self.top[:count]]
 
 
-class Cut:
-    """F(s): how much of a deadly run a run that was cut short at step s has stood."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        main = ledger.main_signature()
-        deaths = (o for _, o in ledger.entries() if o.kind == "died" and signature_of(o) == main)
-        self._steps = sorted(o.steps for o in deaths if o.steps is not None)
-
-    def stood(self, steps: int | None) -> float:
-        return bisect_left(self._steps, steps) / (len(self._steps) + 1) if steps is not None else 0.0
+def log_rates(fixed: float) -> Floats:
+    """Log prior of RATES, when the crash comes at a fixed moment with this probability."""
+    always = ALWAYS + fixed * (ALWAYS_FIXED - ALWAYS)
+    found: Floats = np.log(np.append(np.full(len(RATES) - 1, (1 - always) / (len(RATES) - 1)), always))
+    return found
 
 
-def _likelihoods(ledger: Ledger, cut: Cut) -> tuple[dict[Key, Cell], Floats, Floats]:
+def _log_sum(logs: Floats) -> float:
+    highest = logs.max()
+    return float(highest + np.log(np.exp(logs - highest).sum()))
+
+
+def _likelihoods(ledger: Ledger, hazard: Hazard) -> tuple[dict[Key, Cell], Floats, Floats]:
     """The cells with answers (K), and the log likelihood of each one's answers by p, (K, p), and by q, (K, q)."""
     main, cells = ledger.main_signature(), dict[Key, Cell]()
     inner, outer = dict[Key, Floats](), dict[Key, Floats]()
@@ -140,21 +239,18 @@ def _likelihoods(ledger: Ledger, cut: Cut) -> tuple[dict[Key, Cell], Floats, Flo
             continue
         key = ledger.grid.key(trial.cell)
         cells.setdefault(key, trial.cell)
-        inner[key] = inner.get(key, 0.0) + _log(trial, outcome, main, cut, RATES)
-        outer[key] = outer.get(key, 0.0) + _log(trial, outcome, main, cut, BACKGROUND)
+        inner[key] = inner.get(key, 0.0) + _log(trial, outcome, main, hazard, RATES)
+        outer[key] = outer.get(key, 0.0) + _log(trial, outcome, main, hazard, BACKGROUND)
     if not cells:
         return cells, np.zeros((0, len(RATES))), np.zeros((0, len(BACKGROUND)))
     return cells, np.stack(list(inner.values())), np.stack(list(outer.values()))
 
 
-def _log(trial: Trial, outcome: Outcome, main: str | None, cut: Cut, rates: Floats) -> Floats:
-    """Log likelihood of one answer by the rate."""
-    if outcome.kind == "died":
-        died: Floats = np.log(rates) if signature_of(outcome) == main else np.zeros(len(rates))
-        return died
-    whole = outcome.kind == "survived" and trial.max_steps is None
-    lived: Floats = np.log1p(-rates * (1.0 if whole else cut.stood(outcome.steps)))
-    return lived
+def _log(trial: Trial, outcome: Outcome, main: str | None, hazard: Hazard, rates: Floats) -> Floats:
+    """Log likelihood of one answer by the rate of a natural run."""
+    if outcome.kind != "died":
+        return hazard.lived(trial, outcome, rates)
+    return hazard.died(trial, rates) if signature_of(outcome) == main else np.zeros(len(rates))
 
 
 def _integrate(logs: Floats, log_prior: Floats) -> tuple[Floats, Floats]:
@@ -166,11 +262,12 @@ def _integrate(logs: Floats, log_prior: Floats) -> tuple[Floats, Floats]:
     return highest + np.log(total), weights / total[:, None]
 
 
-def _reported(space: Space) -> Floats:
+def _reported(space: Space, hypotheses: Hypotheses) -> Floats:
     """What people have seen themselves says which cells die, and nothing about how often."""
-    logs = np.zeros(len(space.parts))
+    logs = np.zeros(len(hypotheses))
     for seen in space.grid.spec.observed:
-        column = space.column({**space.grid.known_bad, **seen.cell})
+        cell = {**space.grid.known_bad, **seen.cell}
+        column = space.column(cell) if hypotheses is space.hypotheses else hypotheses.column(space.truth(cell))
         logs += np.where(column, 0.0, np.log(REPORTED)) if seen.died else np.where(column, np.log(0.5), 0.0)
     return logs
 

@@ -1,4 +1,5 @@
 """What the search knows, for the diagnosis, for reports and for people; honest after any number of answers."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -156,7 +157,9 @@ def _status(view: View, found: verify.Check, *, complete: bool, confirmed: bool)
         if tally.survivals == 0 or not complete:
             return "inconclusive"
         claimed = any(each.died for each in view.grid.spec.observed)
-        return "healthy" if tally.survivals >= calibrate.CLEAN_RUNS and not claimed and not tally.neutral else "not_reproduced"
+        return (
+            "healthy" if calibrate.exposure(view.ledger) >= calibrate.CLEAN_RUNS and not claimed and not tally.neutral else "not_reproduced"
+        )
     if confirmed:
         return "diagnosed"
     return "suspected" if found.fix is not None or view.culprit() else "inconclusive"
@@ -175,6 +178,11 @@ def _reasons(view: View, found: verify.Check, tally: Tally) -> list[str]:
         reasons.append("no fresh run of the known-bad cell " + ("dies any more" if found.bad_again is False else "has died yet"))
     if found.sufficient is not True:
         reasons.append(_insufficient(view, found))
+    if view.outside:
+        reasons.append("the answers fit no set of conditions that was considered")
+    if found.outside is not True:
+        axes = " and ".join(view.culprit())
+        reasons.append(f"with {axes} changed at once it " + ("dies too" if found.outside is False else "has not survived often enough"))
     if view.probability() < view.confidence:
         reasons.append(f"the culprit has probability {view.probability():.2f}, below {view.confidence:g}")
     return reasons

@@ -1,59 +1,68 @@
-"""Every crash set that the search considers: which cells die, as a conjunction of at most three conditions, and how likely
-each is before anything was run.
+"""Every crash set that the search considers: which cells die, as conjunctions of conditions and unions of two of them, and how
+likely each is before anything was run.
 
 A condition holds on one axis for a set of values that contains the known-bad one: `=`, at least, at most (on ordered axes), `in`.
-A hypothesis is four numbers of conditions (a, b, c, d) and means (a and b and c) or d; most have d = NEVER, and two
-independent causes are (a, ANY, ANY, b).  This module imports numpy; only the adaptive strategy imports it.
+Conjunctions are listed in full as far as their number allows; `beam.py` adds longer ones to the leading ones where it does not.
+This module imports numpy; only the adaptive strategy imports it.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from matrix.records import Cell, Value
-from matrix.search.grid import SLOW_KINDS, Change, Grid, Key
+from matrix.search.grid import Change, Grid, Key
+from matrix.search.hypotheses import Axis, Block, Bools, Floats, Hypotheses, Partition, Short, conjunctions, count
 
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
-ANY, NEVER = 0, 1  # conditions that always hold, and never
-# Shares of the prior.  Most faults need one thing or two; the rest of the mass is the open world (posterior.OPEN).
-ORDERS = {0: 0.02, 1: 0.65, 2: 0.25, 3: 0.07}
-TWO_CAUSES = 0.01
+ANY = 0  # the condition that always holds
+# Shares of the prior by the number of conditions.  Most faults need one thing or two; what is in no hypothesis is the open world.
+ORDERS = {0: 0.01, 1: 0.625, 2: 0.26, 3: 0.075, 4: 0.012, 5: 0.003}
+TWO_CAUSES = {(1, 1): 0.01, (1, 2): 0.004, (2, 2): 0.001}  # unions of two conjunctions, by their conditions
+THIS_ONLY, BETWEEN = 0.7, 0.06  # of an axis without order: its known-bad value alone; sets between that and "all but one"
 RARE = 0.04  # of an ordered axis: crash sets that are no threshold
 POOL = 1024  # cells looked at, at most
 ALL_SUBSETS = 5  # values of an axis up to which every subset is a condition
 ALONE = 1.08  # what a cell with a single change is worth more: it shows a way out, or that there is none
-SLOW, HIDING = 0.7, 0.97  # what an environment of its own, and a value that only hides, make a cell worth less
-MANY = 150_000  # hypotheses beyond which conjunctions of three take the plain conditions only
+HIDING = 0.97  # what a value that only hides makes a cell worth less
+FULL, PLAIN, LONG = 30_000, 150_000, 40_000  # conjunctions of three with all conditions, with plain ones; longer ones and unions
 
 
 class Space:
-    """Hypotheses and the cells that can tell them apart.  `H`: hypotheses, `C`: cells, `L`: conditions."""
+    """Hypotheses and the cells that can tell them apart.  `H`: hypotheses, `C`: cells, `L`: conditions.
 
-    def __init__(self, grid: Grid, seed: int) -> None:
+    `suspected`: how much likelier than other axes an axis is to take part in the crash."""
+
+    def __init__(self, grid: Grid, seed: int, suspected: Mapping[str, float] | None = None) -> None:
         self.grid = grid
         self.values: dict[str, list[Value]] = {}
         for name, axis in grid.axes.items():
             able = [value for value in axis.values if grid.unavailable((name, value)) is None or value == grid.known_bad[name]]
             if len(able) > 1:
                 self.values[name] = able
-        self.conditions: list[tuple[str, tuple[Value, ...]]] = [("", ()), ("", ())]  # ANY and NEVER
+        self.weights = np.array([(suspected or {}).get(name, 1.0) for name in self.values])
+        self.conditions: list[tuple[str, tuple[Value, ...]]] = [("", ())]  # ANY
         self._of_axis = [self._conditions_of(name) for name in self.values]
-        self.parts, self.log_prior = self._hypotheses()  # (H, 4), (H,)
+        self.plain: list[Axis] = [[(number, share) for number, share, plain in axis if plain] for axis in self._of_axis]
+        self.share = np.array([1.0, *(share for axis in self._of_axis for _, share, _ in axis)])  # (L,): of its axis's prior
+        self.axis_of = np.array([-1, *(list(self.values).index(name) for name, _ in self.conditions[1:])])
+        self.hypotheses = Hypotheses(self._blocks())
         self.pool: list[Cell] = _pool(grid, seed)
-        self.pool_truth = np.stack([self._truth(cell) for cell in self.pool], axis=1)  # (L, C)
+        self.pool_truth = np.stack([self.truth(cell) for cell in self.pool], axis=1)  # (L, C)
         self.worth = np.array([_worth(grid, cell) for cell in self.pool])  # (C,): beyond what a cell teaches
         self._numbers = {grid.key(cell): number for number, cell in enumerate(self.pool)}
         self._having: dict[Change, Bools] = {}
         self._columns: dict[Key, Bools] = {}
+        self._seen: list[Key] = []  # the cells that `_partition` looks at, in their order
+        self._partition = Partition(len(self.hypotheses))
+
+    @property
+    def log_prior(self) -> Floats:
+        """(H,)"""
+        return self.hypotheses.log_prior
 
     # -------------------------------------------------------------- building
     def _conditions_of(self, name: str) -> list[tuple[int, float, bool]]:
@@ -66,37 +75,55 @@ class Space:
             self.conditions.append((name, kept))
         return found
 
-    def _hypotheses(self) -> tuple[Ints, Floats]:
-        parts = [np.array([[ANY, ANY, ANY, NEVER]])]
-        weights = [np.array([ORDERS[0]])]
-        for order in (1, 2, 3):
-            combinations = list(itertools.combinations(range(len(self._of_axis)), order))
-            plain = order == 3 and sum(math.prod(len(self._of_axis[axis]) for axis in axes) for axes in combinations) > MANY
-            for axes in combinations:
-                numbers, products = _product([self._of_axis[axis] for axis in axes], plain)
-                rest = np.full((len(numbers), 4 - order), ANY)
-                rest[:, -1] = NEVER
-                parts.append(np.hstack([numbers, rest]))
-                weights.append(products * ORDERS[order] / len(combinations))
-        pairs = list(itertools.combinations(range(len(self._of_axis)), 2))
-        for axes in pairs:
-            numbers, products = _product([self._of_axis[axis] for axis in axes], True)
-            parts.append(np.stack([numbers[:, 0], *[np.full(len(numbers), ANY)] * 2, numbers[:, 1]], axis=1))
-            weights.append(products * TWO_CAUSES / len(pairs))
-        weight = np.concatenate(weights)
-        return np.concatenate(parts), np.log(weight / weight.sum())
+    def _blocks(self) -> list[Block]:
+        every: list[Axis] = [[(number, share) for number, share, _ in axis] for axis in self._of_axis]
+        wanted = [every, every, every, every if count(every, 3) <= FULL else self.plain, self.plain, self.plain]
+        limits = [1, PLAIN, PLAIN, PLAIN, LONG, LONG]
+        found, shares = list[tuple[tuple[Short, ...], Floats]](), list[float]()
+        for order, share in ORDERS.items():
+            if 0 < count(wanted[order], order) <= limits[order]:
+                part, each, _ = conjunctions(wanted[order], order, self.weights)
+                found.append(((part,), each))
+                shares.append(share)
+        for (left, right), share in TWO_CAUSES.items():
+            if 0 < count(self.plain, left) * count(self.plain, right) <= LONG and len(self.plain) >= left + right:
+                found.append(self._unions(left, right))
+                shares.append(share)
+        whole = sum(shares)
+        return [Block(parts=parts, log_prior=np.log(each * share / whole)) for (parts, each), share in zip(found, shares, strict=True)]
+
+    def _unions(self, left: int, right: int) -> tuple[tuple[Short, ...], Floats]:
+        """Two causes that share no axis."""
+        (one, p, _), (two, q, _) = (conjunctions(self.plain, order, self.weights) for order in (left, right))
+        rows, columns = np.divmod(np.arange(len(one) * len(two)), len(two))
+        ours, theirs = self.axis_of[one][rows], self.axis_of[two][columns]
+        apart = (ours[:, :, None] != theirs[:, None, :]).all(axis=(1, 2))
+        if left == right:
+            apart &= rows < columns
+        share = (p[rows] * q[columns])[apart]
+        return (one[rows[apart]], two[columns[apart]]), share / share.sum()
 
     # -------------------------------------------------------------- membership
-    def _truth(self, cell: Mapping[str, Value]) -> Bools:
+    def truth(self, cell: Mapping[str, Value]) -> Bools:
         """(L,): which conditions hold in a cell."""
-        return np.array([True, False, *(cell[name] in kept for name, kept in self.conditions[2:])])
+        return np.array([True, *(cell[name] in kept for name, kept in self.conditions[1:])])
 
     def column(self, cell: Mapping[str, Value]) -> Bools:
         """(H,): which hypotheses say that this cell dies."""
         key = self.grid.key(cell)
         if key not in self._columns:
-            self._columns[key] = self._inside(self._truth(cell), self.parts)
+            self._columns[key] = self.hypotheses.column(self.truth(cell))
         return self._columns[key]
+
+    def partition(self, cells: Mapping[Key, Cell]) -> Partition:
+        """The hypotheses grouped by what they say of these cells; only what is new since the last call costs anything."""
+        keys = list(cells)
+        if self._seen != keys[: len(self._seen)]:
+            self._seen, self._partition = [], Partition(len(self.hypotheses))
+        for key in keys[len(self._seen) :]:
+            self._partition = self._partition.split(self.column(cells[key]))
+            self._seen.append(key)
+        return self._partition
 
     def number(self, cell: Mapping[str, Value]) -> list[int]:
         """Where a cell is in the pool: one number, or none."""
@@ -109,21 +136,10 @@ class Space:
             self._having[value] = np.array([cell[value[0]] == value[1] for cell in self.pool])
         return self._having[value]
 
-    def over_pool(self, which: Ints) -> Bools:
-        """(H', C): the cells of the pool that each of these hypotheses says die."""
-        return self._inside(self.pool_truth, self.parts[which])
-
-    @staticmethod
-    def _inside(truth: Bools, parts: Ints) -> Bools:
-        inside: Bools = (truth[parts[:, 0]] & truth[parts[:, 1]] & truth[parts[:, 2]]) | truth[parts[:, 3]]
-        return inside
-
     # -------------------------------------------------------------- words
-    def describe(self, hypothesis: int) -> str:
-        """`bs>=32 and mining=sync`."""
-        first, last = self.parts[hypothesis, :3], int(self.parts[hypothesis, 3])
-        text = " and ".join(self._words(int(number)) for number in first if number != ANY) or "every cell"
-        return text if last == NEVER else f"{text}, or {self._words(last)}"
+    def describe(self, parts: Sequence[Sequence[int]]) -> str:
+        """`bs>=32 and mining=sync, or threads=2`."""
+        return ", or ".join(" and ".join(self._words(number) for number in part) or "every cell" for part in parts)
 
     def _words(self, number: int) -> str:
         name, kept = self.conditions[number]
@@ -134,14 +150,6 @@ class Space:
             if kept == tuple(values[: len(kept)]):
                 return f"{name}<={kept[-1]}"
         return f"{name}={'|'.join(map(str, kept))}"
-
-
-def _product(axes: Sequence[list[tuple[int, float, bool]]], plain: bool) -> tuple[Ints, Floats]:
-    """Every choice of one condition an axis: their numbers (N, axes) and the product of their shares (N,)."""
-    chosen = [[condition for condition in axis if condition[2] or not plain] for axis in axes]
-    numbers = np.meshgrid(*[[number for number, _, _ in axis] for axis in chosen], indexing="ij")
-    shares = np.meshgrid(*[[share for _, share, _ in axis] for axis in chosen], indexing="ij")
-    return np.stack([part.ravel() for part in numbers], axis=1), np.prod([part.ravel() for part in shares], axis=0)
 
 
 Weights = dict[tuple[Value, ...], tuple[float, bool]]
@@ -161,14 +169,14 @@ def _ordered(values: Sequence[Value], bad: Value) -> Weights:
 
 
 def _unordered(values: Sequence[Value], bad: Value) -> Weights:
-    """Half for "this value only", the rest for "all but one" and, less, for what lies between."""
+    """Mostly "this value only", less often "all but one" and what lies between."""
     if len(values) == 2:
         return {(bad,): (1.0, True)}
     but_one = [tuple(v for v in values if v != other) for other in values if other != bad]
     between = [kept for kept in _subsets(values, bad) if kept not in but_one and len(kept) > 1]
-    middle = 0.1 if between else 0.0
-    found: Weights = {(bad,): (0.6, True)}
-    found |= {kept: ((0.4 - middle) / len(but_one), True) for kept in but_one}
+    middle = BETWEEN if between else 0.0
+    found: Weights = {(bad,): (THIS_ONLY, True)}
+    found |= {kept: ((1 - THIS_ONLY - middle) / len(but_one), True) for kept in but_one}
     return found | {kept: (middle / len(between), False) for kept in between}
 
 
@@ -201,7 +209,7 @@ def _worth(grid: Grid, cell: Cell) -> float:
     worth = ALONE if len(changes) == 1 else 1.0
     for name, value in changes.items():
         axis = grid.axes[name]
-        worth *= (SLOW if axis.kind in SLOW_KINDS else 1.0) * (HIDING if value in axis.hides else 1.0)
+        worth *= HIDING if value in axis.hides else 1.0
     return worth
 
 

@@ -2,12 +2,13 @@
 
 Pure Python on purpose: planning a matrix must not pay for an import of numpy or scipy.
 """
+
 from __future__ import annotations
 
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 MOST_RUNS = 1024
 RATES = 32  # points of the crash rate in a mixture: sin^2 of equal angles, under which the Jeffreys prior is flat
@@ -73,6 +74,12 @@ def mixture(deaths: int, survivals: int, dying: int, undecided: tuple[int, ...])
     highest = max(log for _, _, log in logs)
     total = sum(math.exp(log - highest) for _, _, log in logs)
     return Mixture(tuple((p, share, math.exp(log - highest) / total) for p, share, log in logs))
+
+
+def mixture_of(rates: Sequence[tuple[float, float]]) -> Mixture:
+    """Of (rate, weight), whose weights sum to 1, with any share of changes that still die alike."""
+    shares = [(k + 0.5) / SHARES for k in range(SHARES)]
+    return Mixture(tuple((rate, share, weight / SHARES) for rate, weight in rates for share in shares))
 
 
 def beta_cdf(x: float, a: float, b: float) -> float:

@@ -1,17 +1,25 @@
 """Last stage: fresh runs that were not used to find the answer.  Does the fix hold, and does the culprit suffice?"""
+
 from __future__ import annotations
 
 import dataclasses
 import math
 import random
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from matrix.records import Cell, Value
+from matrix.records import Cell, Outcome, Value
 from matrix.search.decode import NEUTRAL, State, View
 from matrix.search.find import reduce_step
-from matrix.search.stats import clean_runs_for_e_value
+from matrix.search.ledger import signature_of
+from matrix.search.stats import clean_runs_for_e_value, fewest
 from matrix.search.want import Step, Want
 from matrix.search.words import changed
+
+if TYPE_CHECKING:
+    from matrix.search.hypotheses import Floats
+    from matrix.search.lengths import Length
+    from matrix.search.posterior import Belief
 
 E_VALUE = 20.0  # evidence that the fix no longer crashes at the rate that was seen before; a false alarm has a chance of at most 1/20
 CLEAN = 2  # at least so many clean runs of the fix
@@ -29,6 +37,7 @@ class Check:
     bad_again: bool | None = None  # a fresh run of the known-bad cell died alike
     sufficient: bool | None = None  # random cells inside the culprit died alike
     inside: tuple[Cell, ...] = ()  # cells whose answer decides that
+    outside: bool | None = True  # with every axis of the culprit changed at once it survives
 
     @property
     def verified(self) -> bool:
@@ -43,10 +52,11 @@ def check(view: View, seed: int) -> Check:
     return Check(
         fix=fix,
         clean=clean_runs(view, fix),
-        clean_wanted=max(CLEAN, clean_runs_for_e_value(view.mixture(verified=False), E_VALUE)),
+        clean_wanted=max(CLEAN, clean_wanted(view, fix)),
         bad_again=_bad_again(view, seed),
         sufficient=sufficient,
         inside=inside,
+        outside=_outside(view),
     )
 
 
@@ -56,7 +66,7 @@ def step(view: View, seed: int) -> Step:
     if found.fix is None:
         return _alone_step(view)
     inside = [_inside_step(view, cell) for cell in found.inside]
-    steps = [*inside, _bad_step(view, found), _alone_step(view), _fix_step(view, found)]
+    steps = [*inside, _bad_step(view, found), _alone_step(view), _outside_step(view, found, seed), _fix_step(view, found)]
     if found.sufficient is False:
         steps.append(reduce_step(view))
     wanted = next((each for each in steps if isinstance(each, Want)), None)
@@ -74,6 +84,30 @@ def cost(view: View, seed: int) -> int:
 
 def clean_runs(view: View, changes: Cell) -> int:
     return view.ledger.tally(view.grid.apply(changes), "verify").survivals
+
+
+def clean_wanted(view: View, fix: Cell) -> int:
+    """Fresh clean runs of the fix, those that it has included, whose e-value against "it still crashes as before" is enough."""
+    if view.belief is None:
+        return clean_runs_for_e_value(view.mixture(verified=False), E_VALUE)
+    return clean_runs(view, fix) + _more(view, view.belief, fix, _length(view, view.belief, fix).deadly)
+
+
+def _more(view: View, belief: Belief, fix: Cell, deadly: Floats) -> int:
+    """Further clean runs, each of which kills with `deadly` (rates,) where the crash is."""
+    lived = belief.lived(view.ledger.fresh(view.grid.apply(fix)))
+    if belief.survives(lived) <= 1 / E_VALUE:
+        return 0
+    return fewest(lambda runs: belief.survives(lived * (1 - deadly) ** runs) <= 1 / E_VALUE)
+
+
+def _length(view: View, belief: Belief, fix: Cell) -> Length:
+    """Natural runs, or longer ones where those verify the fix in less time; never shorter ones, which show no natural end."""
+    from matrix.search import choose  # here: it imports numpy
+
+    natural, *others = choose.lengths_of(view, belief)
+    longer = [each for each in others if each.max_steps and each.max_steps > (belief.hazard.natural or 0)]
+    return min([natural, *longer], key=lambda each: max(CLEAN, _more(view, belief, fix, each.deadly)) * each.survived_s)
 
 
 def rejected(view: View, changes: Cell) -> bool:
@@ -128,7 +162,7 @@ def _sufficiency(view: View, seed: int) -> tuple[bool | None, tuple[Cell, ...]]:
     """Whether cells inside the culprit die whatever the other axes are, and the cells that are still to be run."""
     if view.culprit() and view.combinations():
         return False, ()
-    died, tried, still_open = 0, 0, list[Cell]()
+    died, tried, still_open, wanted = 0, 0, list[Cell](), _inside_wanted(view)
     for cell in _drawn_inside(view, seed):
         state = _fresh(view, cell)
         tried += 1
@@ -137,24 +171,68 @@ def _sufficiency(view: View, seed: int) -> tuple[bool | None, tuple[Cell, ...]]:
             return False, ()
         if state == "open":
             still_open.append(cell)
-        if died + len(still_open) == INSIDE:
+        if died + len(still_open) == wanted:
             break
     if still_open:
         return None, tuple(still_open)
-    return (True if died >= min(INSIDE, tried) else None), ()
+    return (True if died >= min(wanted, tried) else None), ()
+
+
+def _outside(view: View) -> bool | None:
+    """Whether cells survive in which every axis of the culprit is changed, by all their runs: what dies only with both or with
+    neither of two changes looks like a conjunction from the known-bad cell."""
+    culprit = view.culprit()
+    if len(culprit) < 2 or view.belief is None:
+        return True
+    entries = [(t, o) for t, o in view.ledger.entries() if all(t.cell[axis] not in values for axis, values in culprit.items())]
+    main = view.ledger.main_signature()
+    if any(outcome.kind == "died" and signature_of(outcome) == main for _, outcome in entries):
+        return False
+    return True if view.belief.survives(view.belief.lived(entries)) <= 1 / E_VALUE else None
+
+
+def _outside_step(view: View, found: Check, seed: int) -> Step:
+    if found.outside is not None or view.belief is None:
+        return None
+    culprit = view.culprit()
+    choices = {name: _harmless(view, name) for name in view.grid.axes}
+    choices |= {axis: [v for v in view.grid.axes[axis].values if v not in values] for axis, values in culprit.items()}
+    verified = [outcome for trial, outcome in view.ledger.entries() if trial.purpose == "verify"]
+    if sum(outcome.kind == "unavailable" or _other(view, outcome) for outcome in verified) > len(verified) / 2:
+        return None  # what is asked for afresh keeps ending in other ways
+    number = len(verified) + view.ledger.open_runs
+    cell = view.grid.inside(random.Random(f"{seed} outside {number}"), choices, [])
+    if cell is None:
+        return None
+    why = f"With {' and '.join(culprit)} changed at once: does it survive?"
+    return Want(cell=cell, purpose="verify", max_steps=_length(view, view.belief, found.fix or {}).max_steps, why=why)
+
+
+def _other(view: View, outcome: Outcome) -> bool:
+    return outcome.kind == "censored" or (outcome.kind == "died" and signature_of(outcome) != view.ledger.main_signature())
 
 
 def _drawn_inside(view: View, seed: int) -> list[Cell]:
     """Distinct cells: culprit axes at values that still die, other axes at values seen harmless or never tested.
 
-    The first is the far corner (ordered axes as far from the known-bad cell as they still die), where a product such as
-    bs x steps gives itself away; the others are drawn at random."""
-    culprit = view.culprit()
+    First the known-bad values of the culprit with everything else changed: what else is needed would be missing there.  Then the
+    far corner (ordered axes as far from the known-bad cell as they still die), where a product such as bs x steps gives itself away;
+    it is left out when the culprit is nothing but known-bad values.  The others are drawn at random, in case these cannot run."""
+    culprit, bad = view.culprit(), view.grid.known_bad
     choices = {name: culprit.get(name) or _harmless(view, name) for name in view.grid.axes}
+    core = {name: [bad[name]] if name in culprit else [v for v in values if v != bad[name]] or values for name, values in choices.items()}
     corner = {name: _farthest(view, name, values) for name, values in choices.items()}
     cures = [combination.changes for combination in view.combinations()]
-    drawn = [view.grid.inside(random.Random(f"{seed} inside {k}"), choices if k else corner, cures) for k in range(TRIES)]
-    return list({view.grid.key(cell): cell for cell in drawn if cell is not None}.values())
+    wider = [corner] if any(len(values) > 1 for values in culprit.values()) or not culprit else []
+    drawn = [core, *wider, *[choices] * TRIES]
+    cells = [view.grid.inside(random.Random(f"{seed} inside {k}"), each, cures) for k, each in enumerate(drawn)]
+    return list({view.grid.key(cell): cell for cell in cells if cell is not None}.values())
+
+
+def _inside_wanted(view: View) -> int:
+    """How many of these must die: both kinds, and of a culprit that is nothing but known-bad values the first."""
+    culprit = view.culprit()
+    return INSIDE if view.belief is None or not culprit or any(len(values) > 1 for values in culprit.values()) else 1
 
 
 def _farthest(view: View, axis: str, values: list[Value]) -> list[Value]:
@@ -174,7 +252,8 @@ def _fix_step(view: View, found: Check) -> Step:
     if missing <= pending:
         return "wait" if missing > 0 else None
     why = f"Fresh run {found.clean + pending + 1} of {found.clean_wanted} of the fix {changed(found.fix)}."
-    return Want(cell=cell, purpose="verify", why=why)
+    length = _length(view, view.belief, found.fix).max_steps if view.belief is not None else None
+    return Want(cell=cell, purpose="verify", max_steps=length, why=why)
 
 
 def _bad_step(view: View, found: Check) -> Step:

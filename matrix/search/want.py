@@ -1,4 +1,5 @@
 """What a stage of the search answers when it is asked for the next run."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -14,6 +15,7 @@ class Want:
     cell: Cell
     purpose: Purpose
     why: str
+    max_steps: int | None = None  # None: to the program's natural end
 
 
 # "wait": nothing to ask before an open question is answered; None: this stage has what it needs

@@ -13,7 +13,7 @@ from matrix.records import Outcome, Trial
 from matrix.search import Search
 from matrix.search.grid import Grid
 from matrix.search.ledger import Ledger
-from matrix.search.posterior import BACKGROUND, LOG_BACKGROUND, LOG_RATES, OPEN, RATES, SHARES, Belief
+from matrix.search.posterior import BACKGROUND, LOG_BACKGROUND, OPEN, RATES, SHARES, Belief
 from matrix.search.space import Space
 from tests.matrix.simulated_programs import BAD, crashing, died, make_spec, play, survived
 
@@ -33,10 +33,10 @@ def test_the_posterior_is_the_sum_over_rates_written_out():
     told = [({}, died()), ({"bs": 8}, survived()), ({"bs": 16}, died()), ({"mining": "off"}, survived()), ({}, survived())]
     belief = believed(told)
     logs = []
-    for hypothesis in range(len(belief.space.parts)):
+    for hypothesis in range(len(belief.space.hypotheses)):
         total = 0.0
         for (p, log_p), (q, log_q) in itertools.product(
-            zip(RATES, LOG_RATES), zip(BACKGROUND, LOG_BACKGROUND, strict=True)
+            zip(RATES, belief.log_rates, strict=True), zip(BACKGROUND, LOG_BACKGROUND, strict=True)
         ):
             chance = math.exp(log_p + log_q)
             for cell, outcome in told:
@@ -51,12 +51,12 @@ def test_the_open_world_is_the_sum_over_rates_and_shares_written_out():
     told = [({}, died()), ({"bs": 8}, survived()), ({"bs": 16}, died())]
     belief, total = believed(told), 0.0
     for p, q, share in itertools.product(range(len(RATES)), range(len(BACKGROUND)), SHARES):
-        chance = math.exp(LOG_RATES[p] + LOG_BACKGROUND[q]) / len(SHARES) * RATES[p]
+        chance = math.exp(belief.log_rates[p] + LOG_BACKGROUND[q]) / len(SHARES) * RATES[p]
         chance *= share * (1 - RATES[p]) + (1 - share) * (1 - BACKGROUND[q])
         total += chance * (share * RATES[p] + (1 - share) * BACKGROUND[q])
     hypotheses = belief.weights.sum()
     assert belief.open + hypotheses == pytest.approx(1.0)
-    evidence = sum(math.exp(belief.space.log_prior[h]) * _evidence(belief, h, told) for h in range(len(belief.space.parts)))
+    evidence = sum(math.exp(belief.space.log_prior[h]) * _evidence(belief, h, told) for h in range(len(belief.space.hypotheses)))
     assert belief.open / hypotheses == pytest.approx(OPEN * total / ((1 - OPEN) * evidence), rel=1e-6)
 
 
@@ -64,7 +64,7 @@ def _evidence(belief: Belief, hypothesis: int, told: list[tuple[dict, Outcome]])
     inside = [(bool(belief.space.column({**WORST, **cell})[hypothesis]), outcome.kind == "died") for cell, outcome in told]
     within = [np.where(dead, RATES, 1 - RATES) for member, dead in inside if member]
     without = [np.where(dead, BACKGROUND, 1 - BACKGROUND) for member, dead in inside if not member]
-    inner = (np.exp(LOG_RATES) * np.prod(within, axis=0)).sum()
+    inner = (np.exp(belief.log_rates) * np.prod(within, axis=0)).sum()
     return float(inner * (np.exp(LOG_BACKGROUND) * np.prod([np.ones(len(BACKGROUND)), *without], axis=0)).sum())
 
 
@@ -72,7 +72,7 @@ def test_every_crash_set_contains_the_known_bad_cell_and_the_prior_sums_to_one()
     space = Space(Grid(make_spec()), 0)
     assert space.column(BAD).all()
     assert np.exp(space.log_prior).sum() == pytest.approx(1.0)
-    described = [space.describe(number) for number in range(len(space.parts))]
+    described = [space.describe(space.hypotheses.parts(number)) for number in range(len(space.hypotheses))]
     assert len(set(described)) == len(described)
     assert {"every cell", "bs>=32", "mining=sync|thread", "bs=64 and threads=2", "threads=2, or mining=sync"} <= set(described)
 
@@ -81,12 +81,10 @@ def test_other_deaths_say_nothing_and_a_run_that_was_cut_short_counts_for_what_i
     told = [({}, died(steps=10)), ({}, died(steps=20)), ({}, died(steps=30))]
     plain = believed(told).dies({**WORST, "bs": 8})
     assert believed([*told, ({"bs": 8}, died("SIGSEGV", steps=40))]).dies({**WORST, "bs": 8}) == pytest.approx(plain)
-    early, late = (
-        believed([*told, ({"bs": 8}, Outcome(kind="censored", steps=steps))]).dies({**WORST, "bs": 8}) for steps in (5, 25)
-    )
+    early, late = (believed([*told, ({"bs": 8}, Outcome(kind="censored", steps=steps))]).dies({**WORST, "bs": 8}) for steps in (5, 25))
     whole = believed([*told, ({"bs": 8}, survived())]).dies({**WORST, "bs": 8})
-    assert early == pytest.approx(plain)
-    assert whole < late < plain
+    assert early == pytest.approx(plain, rel=0.05)  # nothing has died so early, but a constant rate might have
+    assert whole < late < early
 
 
 def test_a_death_that_people_saw_says_where_and_not_how_often():
@@ -94,7 +92,7 @@ def test_a_death_that_people_saw_says_where_and_not_how_often():
     seen = [{"cell": {"bs": 8}, "died": True, "step": 3}]
     plain, reported = believed(told), believed(told, observed=seen)
     assert reported.dies({**WORST, "bs": 8}) > 0.9 > plain.dies({**WORST, "bs": 8})
-    assert reported.p == pytest.approx(plain.p)
+    assert reported.p.tolist() == plain.p.tolist()
 
 
 def test_a_crash_set_that_is_none_of_the_hypotheses_is_left_to_the_single_changes():

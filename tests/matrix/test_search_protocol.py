@@ -1,4 +1,5 @@
 """Ask and tell as a protocol: order, repetition, batches, replay, and an honest result after every answer."""
+
 from __future__ import annotations
 
 import random
@@ -168,6 +169,6 @@ def test_cells_that_the_specification_includes_are_run():
 
 
 def test_a_program_that_shows_no_steps_is_counted_in_runs():
-    result = play(Search(make_spec()), lambda trial, rng: Outcome(kind="survived", seconds=3.0)).result()
+    result = play(Search(make_spec(search={"max_runs": 35})), lambda trial, rng: Outcome(kind="survived", seconds=3.0)).result()
     assert result.steps == 0
     assert result.text == "Not reproduced in 14 runs: the crash rate is below 0.19 per run with 95 % confidence."
