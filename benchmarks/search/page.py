@@ -66,6 +66,6 @@ def plot(calibration: dict[str, Any], path: Path) -> None:
         axes.scatter([each["said"] for each in bins], [each["true"] for each in bins], sizes, label=label, alpha=0.7)
     axes.set(xlabel="probability that was said", ylabel="share that was right", xlim=(0, 1), ylim=(0, 1))
     axes.legend(loc="upper left", fontsize=7, frameon=False)
-    matplotlib.rcParams["svg.hashsalt"] = "search"
+    matplotlib.rcParams.update({"svg.hashsalt": "search", "svg.fonttype": "none"})
     figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
     pyplot.close(figure)
