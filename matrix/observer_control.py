@@ -19,7 +19,9 @@ def trial(number: int, observations: Sequence[Observation], known_bad: Cell, *, 
     watched = _watched(observations, known_bad)
     if not watched or _control(observations) or len(observations) >= max_runs:
         return None
-    return Trial(id=number, cell=dict(known_bad), max_steps=watched[-1].trial.max_steps, purpose="control", watched=False, why=WHY)
+    lengths = [one.trial.max_steps for one in watched]
+    longest = None if None in lengths else max(length for length in lengths if length is not None)
+    return Trial(id=number, cell=dict(known_bad), max_steps=longest, purpose="control", watched=False, why=WHY)
 
 
 def result(
@@ -31,7 +33,11 @@ def result(
         why = "the runs or the time were used up" if wanted else "evidence.control is false"
         text = f"Whether being watched changes the outcome was not tested: {why}."
         return ObserverControl(attempt=None, changed=None, text=text) if complete or not wanted else None
-    kinds = [outcomes[one.attempt].kind for one in _watched(observations, known_bad)]
+    kinds = [
+        kind
+        for one in _watched(observations, known_bad)
+        if (kind := outcomes[one.attempt].kind) == "died" or one.trial.max_steps == bare.trial.max_steps  # a short run survives more
+    ]
     changed, text = compare(outcomes[bare.attempt], deaths=kinds.count("died"), survivals=kinds.count("survived"))
     return ObserverControl(attempt=bare.attempt, changed=changed, text=text)
 

@@ -14,8 +14,8 @@ from matrix.spec import Spec, SpecError, load_spec
 BAD = {"bs": 4}
 
 
-def observation(number: int, *, watched: bool = True, cell: dict[str, int] | None = None) -> Observation:
-    asked = Trial(id=number, cell=dict(cell or BAD), max_steps=50, watched=watched, purpose="find" if watched else "control")
+def observation(number: int, *, watched: bool = True, cell: dict[str, int] | None = None, steps: int | None = 50) -> Observation:
+    asked = Trial(id=number, cell=dict(cell or BAD), max_steps=steps, watched=watched, purpose="find" if watched else "control")
     return Observation(attempt=str(number), key="k", trial=asked, exit=Exit(returncode=0), wall_s=1.0, started_unix_s=0.0)
 
 
@@ -92,3 +92,14 @@ def test_the_control_is_started_bare_and_is_another_question_than_a_watched_run(
         jobs.append(assembly.job(attempt, holders, longest_gap_s=0, stacks=False))
     assert [(job.hook, job.core, job.watch) for job in jobs] == [(True, True, True), (False, False, False)]
     assert jobs[0].attempt.key != jobs[1].attempt.key
+
+
+def test_it_is_as_long_as_the_longest_watched_run_and_shorter_survivals_are_not_compared() -> None:
+    watched = [observation(1, steps=200), *(observation(number, steps=2) for number in range(2, 14))]
+    asked = trial(20, watched, BAD, max_runs=60)
+    assert asked is not None and asked.max_steps == 200
+    whole = trial(20, [*watched, observation(14, steps=None)], BAD, max_runs=60)
+    assert whole is not None and whole.max_steps is None
+    outcomes = {one.attempt: SURVIVED for one in watched} | {"20": DIED}
+    found = result([*watched, observation(20, watched=False, steps=200)], outcomes, BAD, wanted=True, complete=True)
+    assert found is not None and found.changed is None and "1 watched run" in found.text
