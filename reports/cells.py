@@ -31,7 +31,7 @@ class CellRow:
         """What differs from known-bad, for plots."""
         parts = [f"{name}={value}" for name, value in self.cell.items() if name in self.changed]
         parts += [f"probe {name}={value}" for name, value in self.probes.items()]
-        return one_line(" ".join(parts), 60) or self.role or "as it is"
+        return one_line(" ".join(parts), 90) or self.role or "as it is"
 
 
 def rows(folder: RunFolder) -> list[CellRow]:

@@ -26,8 +26,8 @@ function unitOf(axis) {
   return axis.kind === "seconds" ? [1, "s"] : axis.kind === "share" ? [0.01, "%"] : [1, ""];
 }
 function figure(value, digits = 4) {
-  if (value !== 0 && Math.abs(value) < 1e-3) return value.toExponential(1);
-  return Number(value.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 6 });
+  if (value !== 0 && Math.abs(value) < 1e-5) return value.toExponential(1);
+  return Number(value.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 8 });
 }
 function amount(axis, value) {
   if (axis.kind === "bytes") {
@@ -142,7 +142,7 @@ class Chart {
   draw() {
     this.width = this.box.clientWidth;
     this.rowHeight = 36;
-    this.left = this.rows ? 6 : 62;
+    this.left = this.rows ? 6 : this.data.y.kind === "number" ? 78 : 62;
     this.top = this.data.top.length ? 44 : 12;
     this.plotWidth = Math.max(80, this.width - this.left - 14);
     this.plotHeight = this.rows ? this.rowHeight * (this.data.y.rows.length + 0.25) : 300;
