@@ -20,6 +20,7 @@ from reports.folder import load
 from reports.package import LeakFound, UnsafePackage, Wish, draft, mismatches, pack, unpack
 from reports.package.choose import choose
 from tests.reports.package_runs import aborting
+from tests.reports.stories import STORIES
 
 Pack = Callable[..., Path]
 
@@ -297,3 +298,16 @@ def test_what_isolates_a_replay_leaves_nothing_behind(tmp_path: Path) -> None:
     temp, group = [*done.stdout.splitlines(), "", ""][:2]
     assert done.returncode == 0 and temp.startswith("/tmp/replay-") and not Path(temp).exists()
     assert not group or not Path(group).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("story", sorted(STORIES))
+def test_every_story_can_be_packed_also_one_without_a_verdict_or_a_death(story: str, tmp_path: Path) -> None:
+    run = tmp_path / "runs" / story / "20260102-030405"
+    run.mkdir(parents=True)
+    STORIES[story](run)
+    (run / "attempts").mkdir(exist_ok=True)  # as every run folder has from its first moment
+    result = command("package", str(run), "--extended")
+    assert result.exit_code == 0, result.output
+    assert mismatches(run / "package-extended.zip") == []
+    assert text(run / "package-extended.zip", "SUMMARY.md").count("## ") == 6
