@@ -53,9 +53,9 @@ def stop_after(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         {},
         {"accum": 4, "save_every": 10},  # in the middle of an accumulation
-        {"cell": "lstm", "precision": "bf16", "workers": 1},
-        {"mining": "sync", "mining_schedule": "1:2@0-0.9;2:4@0-0.8"},
-        {"mining": "thread", "mine_every": 7},
+        pytest.param({"cell": "lstm", "precision": "bf16", "workers": 1}, marks=pytest.mark.slow),
+        pytest.param({"mining": "sync", "mining_schedule": "1:2@0-0.9;2:4@0-0.8"}, marks=pytest.mark.slow),
+        pytest.param({"mining": "thread", "mine_every": 7}, marks=pytest.mark.slow),
         {"mining": "process", "mine_every": 7, "start_method": "fork", "mine_reuse": 50},
         {"cache_l1_mb": 0.02, "cache_l2_mb": 0.02, "cache_sync_every": 3},
     ],

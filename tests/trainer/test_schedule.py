@@ -67,12 +67,13 @@ def mined_in(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple
     return seen
 
 
-@pytest.mark.parametrize("mode", ["sync", "thread"])
+@pytest.mark.parametrize("mode", ["sync", pytest.param("thread", marks=pytest.mark.slow)])
 def test_each_epoch_mines_as_its_part_says(config: TrainConfig, monkeypatch: pytest.MonkeyPatch, mode: Any) -> None:
     config = dataclasses.replace(config, mining=mode, mining_schedule=SCHEDULE, mine_start=1, mine_every=20, epochs=5, **SMALL)
     assert mined_in(config, monkeypatch) == [(2, 0.0, 0.9), (4, 0.1, 0.8)]  # 20 steps are an epoch
 
 
+@pytest.mark.slow
 def test_mining_in_a_process_with_a_schedule_trains_as_mining_in_a_thread(config: TrainConfig, capsys: pytest.CaptureFixture[str]) -> None:
     shared = dataclasses.replace(config, mining_schedule=SCHEDULE, mine_start=1, mine_every=10, epochs=5, mine_timeout=60, **SMALL)
     printed = []
