@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, overload
 
 from matrix.records import Cell, Outcome, Trial, Value, describe_cell
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matrix.search.space import Space
     from matrix.spec import Spec
 
+MOST_SUSPECT = 20.0  # times as likely as another axis
 Log = Iterable[tuple[Trial, Outcome]]
 
 
@@ -41,6 +42,7 @@ class Search:
         self._belief: Belief | None = None
         self._vetoed: dict[Change, str] = {}
         self._preferred: list[Change] = []
+        self._suspected: dict[str, float] = {}
         self._stopped: str | None = self._impossible()
         self._last_id = 0
         self._cells = design.cells(self._grid, self.seed)
@@ -158,7 +160,7 @@ class Search:
 
     @classmethod
     def replay(cls, spec: Spec, seed: int | None, log: Log) -> Search:
-        """The search as it was after these answers: it asks what it would have asked.  Vetoes have to be repeated."""
+        """The search as it was after these answers: it asks what it would have asked.  Vetoes and suspicions have to be repeated."""
         search = cls(spec, seed)
         for trial, outcome in log:
             search.tell(trial, outcome)
@@ -168,6 +170,20 @@ class Search:
     def veto(self, axis: str, value: Value, reason: str) -> None:
         """This value only hides the fault, or must not be recommended: it never becomes the fix."""
         self._vetoed[self._change(axis, value)] = reason
+
+    def suspect_axes(self, weights: Mapping[str, float]) -> None:
+        """How much likelier than the others each of these axes is to take part in the crash, by evidence from single deaths.
+
+        1.0 (of every axis that is not named) is no opinion; weights are kept within 1/20 and 20, so that runs can always overrule them.
+        A later call replaces an earlier one.  Raises ValueError for an unknown axis or a weight that is not positive."""
+        for axis, weight in weights.items():
+            if axis not in self._grid.axes:
+                raise ValueError(f"suspect_axes: no axis {axis!r} in the matrix; axes: {', '.join(self._grid.axes)}")
+            if not weight > 0:
+                raise ValueError(f"suspect_axes: the weight of {axis} is {weight}; a weight is a positive number, 1.0 for no opinion")
+        suspected = {axis: min(MOST_SUSPECT, max(1 / MOST_SUSPECT, float(weight))) for axis, weight in weights.items()}
+        if suspected != self._suspected:
+            self._suspected, self._space, self._belief = suspected, None, None
 
     def prefer_fix(self, axis: str, value: Value) -> None:
         """Choose this change as the fix when it survives; of several, any is better than the rest."""
@@ -184,7 +200,10 @@ class Search:
         """What is known now; may be called at any time."""
         used_up = self._ledger.runs >= self.spec.search.max_runs
         stopped = self._stopped or (f"max_runs ({self.spec.search.max_runs}) are used up" if used_up else None)
-        return result.build(self._view(), seed=self.seed, complete=self.done, stopped=stopped)
+        following = self._next()
+        complete = not self._ledger.pending and not isinstance(following, Want)
+        why = following.why if isinstance(following, Want) else None
+        return result.build(self._view(), seed=self.seed, complete=complete, stopped=stopped, why_next=why)
 
     def leading(self) -> str:
         """A short line for the live view: what has been learnt so far."""
@@ -229,7 +248,7 @@ class Search:
             from matrix.search.posterior import Belief  # here: it imports numpy
             from matrix.search.space import Space
 
-            self._space = self._space or Space(self._grid, self.seed)
+            self._space = self._space or Space(self._grid, self.seed, self._suspected)
             self._belief = Belief(self._space, self._ledger, self.spec.search.confidence)
         return self._belief
 

@@ -12,6 +12,8 @@ from matrix.search.ledger import Tally, signature_of
 from matrix.search.stats import Beta, upper95
 from matrix.search.words import changed, learnt_of, never_tested, tried
 
+LEADING = 3  # crash sets that are named
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Result:
@@ -36,6 +38,14 @@ class Result:
     runs: int
     steps: int  # of all runs together; 0 when the program shows none
     text: str  # the first sentence of explain(): what was learnt
+    verify_runs: int = 0  # of `runs`: fresh ones, not used to find the answer; the others led to it
+    leading: tuple[tuple[str, float], ...] = ()  # the likeliest crash sets with their probability; empty when none can be said
+    why_next: str | None = None  # why the next run was chosen; None: nothing is asked
+
+    @property
+    def find_runs(self) -> int:
+        """Runs that led to the answer: calibration and search."""
+        return self.runs - self.verify_runs
 
     def explain(self) -> str:
         """A few lines for people."""
@@ -44,11 +54,15 @@ class Result:
             lines.append(f"Way out: {changed(self.fix.set)} ({tried(self.fix)}).")
         lines += [f"{'Hides it' if fix.kind == 'hides' else 'Also survives'}: {changed(fix.set)}." for fix in self.other_fixes]
         lines += [f"Not confirmed: {reason}." for reason in self.reasons]
+        if self.reasons and self.leading:
+            lines.append("Leading: " + ", or ".join(f"{words} ({share:.0%})" for words, share in self.leading) + ".")
+        if self.why_next:
+            lines.append(f"Next: {self.why_next}")
         lines += [f"Never tested: {each}." for each in self.never_tested]
         return "\n".join(lines)
 
 
-def build(view: View, *, seed: int, complete: bool, stopped: str | None) -> Result:
+def build(view: View, *, seed: int, complete: bool, stopped: str | None, why_next: str | None = None) -> Result:
     """The result of the answers in `view`; `complete`: nothing more will be asked, and why if that is not for being done."""
     tally = view.ledger.tally(view.grid.known_bad)
     entries = [outcome for _, outcome in view.ledger.entries()]
@@ -76,6 +90,9 @@ def build(view: View, *, seed: int, complete: bool, stopped: str | None) -> Resu
         runs=view.ledger.runs,
         steps=sum(outcome.steps or 0 for outcome in entries),
         text=learnt_of(view, culprit),
+        verify_runs=view.ledger.runs - sum(outcome.kind != "unavailable" for _, outcome in view.ledger.found()),
+        leading=tuple(view.belief.leading(LEADING)) if view.belief is not None else (),
+        why_next=why_next,
     )
 
 

@@ -1,4 +1,5 @@
 """Programs that exist only as a predicate: they stand in for the process, so that the search is tested without one."""
+
 from __future__ import annotations
 
 import random
@@ -24,7 +25,8 @@ Program = Callable[[Trial, random.Random], Outcome]
 
 def make_spec(matrix: dict[str, Any] | None = None, known_bad: Cell | None = None, **sections: Any) -> Spec:
     sections.setdefault("search", {"max_runs": 200})
-    return Spec.model_validate({"run": {"command": ["program"]}, "matrix": matrix or AXES, "known_bad": known_bad or BAD, **sections})
+    sections.setdefault("run", {"command": ["program"]})
+    return Spec.model_validate({"matrix": matrix or AXES, "known_bad": known_bad or BAD, **sections})
 
 
 def survived(steps: int = 40) -> Outcome:

@@ -129,3 +129,39 @@ def test_outstanding_runs_are_not_asked_again_for_what_they_will_tell():
     search.tell(search.ask(), program(Trial(id=1, cell=BAD), rng))
     batch = search.ask(4)
     assert len({tuple(trial.cell.values()) for trial in batch}) == 4
+
+
+def test_a_suspected_axis_is_found_in_fewer_runs_and_a_wrong_suspicion_is_overruled():
+    def played(weights):
+        search = Search(make_spec())
+        search.suspect_axes(weights)
+        return play(search, crashing(lambda c: c["mining"] == "sync" and c["threads"] == 2)).result()
+
+    plain, right, wrong = played({}), played({"mining": 10.0, "threads": 10.0}), played({"bs": 10.0, "shuffle": 10.0})
+    assert plain.culprit == right.culprit == wrong.culprit == {"threads": [2], "mining": ["sync"]}
+    assert right.find_runs < wrong.find_runs and right.runs == right.find_runs + right.verify_runs
+
+
+def test_a_suspicion_of_an_axis_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match=r"no axis 'miner' in the matrix; axes: bs, accum"):
+        Search(make_spec()).suspect_axes({"miner": 2.0})
+
+
+def test_a_short_survival_does_not_acquit_a_leak_that_kills_late():
+    told = [({}, died(steps=steps)) for steps in (2900, 2950, 2980, 3000, 3040, 3100)]
+    short = Outcome(kind="censored", steps=500)
+    plain, after = (believed(each).dies({**WORST, "bs": 8}) for each in (told, [*told, ({"bs": 8}, short)]))
+    assert after == pytest.approx(plain, rel=0.02)
+
+
+def test_a_rare_crash_is_met_with_longer_runs_where_they_can_be_asked_for():
+    def program(trial, rng):
+        length, death = trial.max_steps or 2000, rng.expovariate(0.1 / 2000)
+        steps = int(min(length, death if trial.cell["mining"] == "sync" else length))
+        ended = {"kind": "died", "signature": "SIGABRT"} if steps < length else {"kind": "survived"}
+        return Outcome(steps=steps, seconds=20 + steps / 100, **ended)
+
+    spec = make_spec(run={"command": ["program"], "length": {"flag": "--max-steps"}})
+    search = play(Search(spec), program)
+    assert search.result().culprit == {"mining": ["sync"]}
+    assert max(trial.max_steps or 0 for trial, _ in search.log) > 2000 and search.log[0][0].max_steps is None

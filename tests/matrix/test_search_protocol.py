@@ -21,6 +21,9 @@ def two_causes(trial, rng):
     return died("SIGSEGV") if trial.cell["bs"] > 32 else survived()
 
 
+SPEC = make_spec(search={"max_runs": 30})  # a replay at every point costs the square of the runs
+
+
 PROGRAMS = {
     "healthy": crashing(lambda c: False),
     "always": crashing(lambda c: True),
@@ -33,32 +36,32 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_seed_and_same_answers_give_the_same_questions(name):
-    first, second = (play(Search(make_spec(), seed=3), PROGRAMS[name], seed=1) for _ in range(2))
+    first, second = (play(Search(SPEC, seed=3), PROGRAMS[name], seed=1) for _ in range(2))
     assert first.log == second.log and first.result() == second.result()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_search_rebuilt_from_its_log_asks_the_same_next_question_at_every_point(name):
-    search, rng = Search(make_spec(), seed=3), random.Random(1)
+    search, rng = Search(SPEC, seed=3), random.Random(1)
     while (trial := search.ask()) is not None:
-        rebuilt = Search.replay(make_spec(), 3, search.log)
+        rebuilt = Search.replay(SPEC, 3, search.log)
         assert rebuilt.ask() == trial
         search.tell(trial, PROGRAMS[name](trial, rng))
-    rebuilt = Search.replay(make_spec(), 3, search.log)
+    rebuilt = Search.replay(SPEC, 3, search.log)
     assert rebuilt.done and rebuilt.result() == search.result()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_answers_may_come_in_any_order_and_twice(name):
-    straight = play(Search(make_spec(), seed=3), PROGRAMS[name], seed=1)
+    straight = play(Search(SPEC, seed=3), PROGRAMS[name], seed=1)
     shuffled = random.Random(7).sample(straight.log, len(straight.log))
-    again = Search.replay(make_spec(), 3, shuffled + shuffled[::2])
+    again = Search.replay(SPEC, 3, shuffled + shuffled[::2])
     assert again.result() == straight.result() and again.log == straight.log
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_batches_that_are_answered_out_of_order_end_at_the_same_culprit(name):
-    search, rng = Search(make_spec(), seed=3), random.Random(1)
+    search, rng = Search(SPEC, seed=3), random.Random(1)
     waiting: list[Trial] = []
     while not search.done:
         waiting += search.ask(4 - len(waiting))
@@ -67,7 +70,7 @@ def test_batches_that_are_answered_out_of_order_end_at_the_same_culprit(name):
         search.tell(trial.id, PROGRAMS[name](trial, rng))
     assert len({trial.id for trial, _ in search.log}) == len(search.log)
     if name != "flaky pair" and not name.startswith("cut"):
-        assert search.result().culprit == play(Search(make_spec(), seed=3), PROGRAMS[name], seed=1).result().culprit
+        assert search.result().culprit == play(Search(SPEC, seed=3), PROGRAMS[name], seed=1).result().culprit
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
