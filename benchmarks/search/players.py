@@ -6,7 +6,6 @@ import dataclasses
 import random
 import resource
 import time
-from collections.abc import Callable
 from typing import Any
 
 from benchmarks.search.worlds import World, world
@@ -15,7 +14,6 @@ from matrix.search import Result, Search
 
 MOST = 400  # runs after which a random design gives up
 SUSPICION = 4.0
-suspect_axes: Callable[[Search, dict[str, float]], None] | None = getattr(Search, "suspect_axes", None)  # None: a search of before
 SUSPECTED = {"suspects right": 1.0, "suspects right in 4 of 5": 0.8, "suspects wrong": 0.0}  # how often the true axes are among them
 SIZES: dict[str, dict[str, Any]] = {"7 axes": {"axes": 7, "levels": (2, 4)}, "20 axes of 4": {"axes": 20, "levels": (4, 4)}}
 
@@ -85,8 +83,7 @@ def suspected(world: World, seed: int, quality: float) -> Played:
     draw.shuffle(others)
     named = [*truth, others[0]] if draw.random() < quality else others[: len(truth) + 1]
     search = Search(world.spec, seed=seed)
-    assert suspect_axes is not None
-    suspect_axes(search, dict.fromkeys(named, SUSPICION))
+    search.suspect_axes(dict.fromkeys(named, SUSPICION))
     return play(world, search, seed)
 
 

@@ -86,7 +86,7 @@ ROWS = [
     Row(name="two causes, p=1", kinds=("two causes",), exact_wanted=0.90),
     Row(name="no hypothesis, p=1", kinds=OUTSIDE),
     Row(name="no hypothesis, p=0.5", kinds=OUTSIDE, rate=0.5),
-    Row(name="axes suspected, p=0.5", kinds=MIXED, rate=0.5, methods=("adaptive", *(players.SUSPECTED if players.suspect_axes else ()))),
+    Row(name="axes suspected, p=0.5", kinds=MIXED, rate=0.5, methods=("adaptive", *players.SUSPECTED)),
     Row(name="like the prior", kinds=("like the prior",)),
     *(Row(name=f"one axis of {LEVELS}, p={p:g}", kinds=("one axis",), rate=p, methods=("adaptive", "git_bayesect")) for p in (1, 0.5, 0.2)),
 ]
