@@ -61,7 +61,7 @@ def test_answers_may_come_in_any_order_and_twice(name):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_batches_that_are_answered_out_of_order_end_at_the_same_culprit(name):
-    search, rng = Search(SPEC, seed=3), random.Random(1)
+    search, rng = Search(make_spec(), seed=3), random.Random(1)
     waiting: list[Trial] = []
     while not search.done:
         waiting += search.ask(4 - len(waiting))
@@ -70,7 +70,7 @@ def test_batches_that_are_answered_out_of_order_end_at_the_same_culprit(name):
         search.tell(trial.id, PROGRAMS[name](trial, rng))
     assert len({trial.id for trial, _ in search.log}) == len(search.log)
     if name != "flaky pair" and not name.startswith("cut"):
-        assert search.result().culprit == play(Search(SPEC, seed=3), PROGRAMS[name], seed=1).result().culprit
+        assert search.result().culprit == play(Search(make_spec(), seed=3), PROGRAMS[name], seed=1).result().culprit
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
