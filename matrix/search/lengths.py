@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matrix.spec import Spec
 
 LONGER = (2, 4, 8, 16)  # times the natural length
-SHORTER = 1.5  # times the latest death
+SHORTER = 8  # times the latest death: an axis such as the batch size changes how much is done in a step, and so the step of death
 EARLY = 0.9  # share of the deaths that a shorter run must keep
 OF_WALL = 0.5  # of the limit on one attempt's time: no run is asked for that may need more
 POINTS = 9  # of a survival curve
