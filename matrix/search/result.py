@@ -195,6 +195,7 @@ def _reasons(view: View, found: verify.Check, tally: Tally) -> list[str]:
         reasons.append("no fresh run of the known-bad cell " + ("dies any more" if found.bad_again is False else "has died yet"))
     if found.sufficient is not True:
         reasons.append(_insufficient(view, found))
+    reasons += [f"{changed(changes)} has too few fresh clean runs to show that its axis takes part" for changes in found.unproven]
     if view.outside:
         reasons.append("the answers fit no set of conditions that was considered")
     if found.outside is not True:

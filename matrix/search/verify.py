@@ -38,6 +38,7 @@ class Check:
     sufficient: bool | None = None  # random cells inside the culprit died alike
     inside: tuple[Cell, ...] = ()  # cells whose answer decides that
     outside: bool | None = True  # with every axis of the culprit changed at once it survives
+    unproven: tuple[Cell, ...] = ()  # changes of the other axes of the culprit, which have too few fresh survivals
 
     @property
     def verified(self) -> bool:
@@ -57,6 +58,7 @@ def check(view: View, seed: int) -> Check:
         sufficient=sufficient,
         inside=inside,
         outside=_outside(view),
+        unproven=_unproven(view, fix),
     )
 
 
@@ -66,7 +68,14 @@ def step(view: View, seed: int) -> Step:
     if found.fix is None:
         return _alone_step(view)
     inside = [_inside_step(view, cell) for cell in found.inside]
-    steps = [*inside, _bad_step(view, found), _alone_step(view), _outside_step(view, found, seed), _fix_step(view, found)]
+    steps = [
+        *inside,
+        _bad_step(view, found),
+        _alone_step(view),
+        _unproven_step(view, found),
+        _outside_step(view, found, seed),
+        _fix_step(view, found),
+    ]
     if found.sufficient is False:
         steps.append(reduce_step(view))
     wanted = next((each for each in steps if isinstance(each, Want)), None)
@@ -176,6 +185,35 @@ def _sufficiency(view: View, seed: int) -> tuple[bool | None, tuple[Cell, ...]]:
     if still_open:
         return None, tuple(still_open)
     return (True if died >= min(wanted, tried) else None), ()
+
+
+def _unproven(view: View, fix: Cell) -> tuple[Cell, ...]:
+    """Of every axis of the culprit that the fix leaves alone, the nearest change, while it lacks the evidence that the fix needs: by
+    bad luck an axis without a part in it survives too, and the crash set that was found to fit cannot tell."""
+    if view.belief is None:
+        return ()
+    found = list[Cell]()
+    for axis in view.culprit():
+        alive = [change for change, state in view.states().items() if change[0] == axis and state == "survives"]
+        nearest = min(alive, key=view.grid.distance, default=None)
+        if (
+            nearest is not None
+            and axis not in fix
+            and _more(view, view.belief, dict([nearest]), _length(view, view.belief, dict([nearest])).deadly)
+        ):
+            found.append(dict([nearest]))
+    return tuple(found)
+
+
+def _unproven_step(view: View, found: Check) -> Step:
+    for changes in found.unproven:
+        cell = view.grid.apply(changes)
+        tally = view.ledger.tally(cell, "verify")
+        if view.belief is not None and not tally.pending and tally.neutral < NEUTRAL and not tally.unavailable:
+            length = _length(view, view.belief, changes).max_steps
+            why = f"Is {changed(changes)} a way out of its own?  A fresh run."
+            return Want(cell=cell, purpose="verify", max_steps=length, why=why)
+    return "wait" if any(view.ledger.tally(view.grid.apply(each), "verify").pending for each in found.unproven) else None
 
 
 def _outside(view: View) -> bool | None:
