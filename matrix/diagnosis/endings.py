@@ -21,7 +21,7 @@ EXTERNAL, EXIT, EXCEPTION, BINARY, DEVICE = (
 )
 NO_MEMORY = ("memoryerror", "outofmemoryerror", "out of memory", "cannot allocate memory", "can't allocate memory")
 NOT_THE_CAUSE = ("worker died", "terminated", "broken pipe")  # exceptions that only report how something else ended
-ACCELERATORS = ("cuda", "mps", "xpu", "hip", "gpu", "tpu", "npu", "hpu")  # the first part of a device as frameworks write it: "cuda:0"
+CPU = "cpu"  # the device that every framework calls so: an axis on which it survives is one of devices
 
 CAUSES = (
     Cause(
@@ -201,7 +201,7 @@ def _device_contrast(case: Case) -> Iterator[Finding]:
     for axis, values in case.result.culprit.items():
         dying = [str(value) for value in values]
         fine = {str(o.trial.cell[axis]) for o in case.survivors if axis in o.trial.cell} - set(dying)
-        if all(_accelerator(value) for value in dying) and any(not _accelerator(value) for value in fine):
+        if CPU in fine and CPU not in dying and all(_is_device(value) for value in [*dying, *fine]):
             death = case.deaths[0]
             fact = f"it dies on the device {' and '.join(dying)} and not on {' or '.join(sorted(fine))}, with everything else equal"
             yield finding(DEVICE, "contrast", death, 4.5, fact)
@@ -209,5 +209,7 @@ def _device_contrast(case: Case) -> Iterator[Finding]:
                 yield finding(cause, "device", death, -1.5, fact)
 
 
-def _accelerator(value: str) -> bool:
-    return value.lower().partition(":")[0] in ACCELERATORS
+def _is_device(value: str) -> bool:
+    """A word, or a word with a number: `cuda:0`."""
+    name, _, index = value.partition(":")
+    return name.isidentifier() and (not index or index.isdigit())

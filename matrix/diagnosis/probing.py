@@ -15,6 +15,7 @@ from matrix.records import Finding, Observation
 
 UNKNOWN_CURED = 0.12  # chance that a probe happens to help against something that is not in the catalogue
 MOST_NATS = 3.5  # one run under one probe proves no more
+LEAST_NATS = 0.25  # less than that is no fact that supports or contradicts anything
 LEAST_BITS = 0.03  # a probe that is expected to teach less is not worth its time
 MOST_PROBES = 5  # in one matrix: the budget is for the search as well
 CLEAR = 0.88  # probability of the first cause from which no probe is needed
@@ -35,7 +36,7 @@ def findings(case: Case, causes: Chances) -> Iterator[Finding]:
         fact = f"under the probe {name} ({_how(run)}) it {'died alike' if answer == 'died' else _changed(case, run)}"
         for cause in causes.values():
             weight = _nats(cause.goes_away(name), died, answer)
-            if abs(weight) >= 0.05:
+            if abs(weight) >= LEAST_NATS:
                 yield Finding(
                     cause=cause.name, rule=f"probe {name}", weight=weight, fact=fact, attempt=run.attempt, file="observation.json"
                 )

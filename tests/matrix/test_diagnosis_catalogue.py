@@ -352,3 +352,26 @@ def test_a_probe_that_did_not_take_hold_is_neutral() -> None:
 def test_a_recursion_that_faulthandler_cut_off_speaks_for_the_stack() -> None:
     dump = CrashDump(pid=7, error="Segmentation fault", frames=["job.py:3 in f"], cut_off=True, threads=1)
     assert first(segv(faults=[fault(0x7F0000000000, **STACK)], crash_dumps=[dump]))[0] == "stack_overflow"
+
+
+def test_an_axis_of_devices_on_which_only_the_cpu_survives_convicts_the_device() -> None:
+    from matrix.diagnosis import endings, judge
+    from matrix.diagnosis.case import Case
+    from matrix.search import Search
+    from matrix.spec import Spec
+
+    spec = Spec.model_validate({"name": "made", "run": {"command": ["job"]}, "matrix": {"d": ["standin", "cpu"], "a2": [1, 2]}})
+    search, seen = Search(spec), list[Observation]()
+    while (trial := search.ask()) is not None:
+        facts = lived() if trial.cell["d"] == "cpu" else segv(faults=[fault(0x7F1234567000, access="write")])
+        base: dict[str, Any] = {"attempt": f"{len(seen):04d}-0", "key": "k", "trial": trial, "wall_s": 1.0, "started_unix_s": 0.0}
+        seen.append(Observation(**{**base, "progress": Progress(last_step=9), **facts}))
+        search.tell(trial, judge.outcome(seen[-1]))
+    outcomes = {each.attempt: judge.outcome(each) for each in seen}
+    case = Case(
+        known_bad=spec.known_bad, observations=seen, outcomes=outcomes, environments={}, result=search.result(), signature="SIGSEGV"
+    )
+    from matrix.diagnosis.verdict import build
+
+    assert [f.cause for f in endings.findings(case) if f.rule == "contrast"] == ["device_backend_fault"]
+    assert build(case, name="made", complete=True, wall_s=1.0).ranking[0].cause == "device_backend_fault"
