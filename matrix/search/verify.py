@@ -68,14 +68,8 @@ def step(view: View, seed: int) -> Step:
     if found.fix is None:
         return _alone_step(view)
     inside = [_inside_step(view, cell) for cell in found.inside]
-    steps = [
-        *inside,
-        _bad_step(view, found),
-        _alone_step(view),
-        _unproven_step(view, found),
-        _outside_step(view, found, seed),
-        _fix_step(view, found),
-    ]
+    others = [_alone_step(view), _unproven_step(view, found), _outside_step(view, found, seed), _fix_step(view, found)]
+    steps = [*inside, *others, _bad_step(view, found)]  # a cell inside that dies again spares the last
     if found.sufficient is False:
         steps.append(reduce_step(view))
     wanted = next((each for each in steps if isinstance(each, Want)), None)
