@@ -3,6 +3,7 @@
 What the answers mean is read as for the adaptive strategy, so that too few repeats of a rare crash give a low probability and
 not a wrong culprit.
 """
+
 from __future__ import annotations
 
 import random

@@ -1,4 +1,5 @@
 """Second stage: which changes of the known-bad cell survive?  Chooses runs only; decode.py says what the answers mean."""
+
 from __future__ import annotations
 
 from matrix.records import Cell

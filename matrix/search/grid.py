@@ -1,4 +1,5 @@
 """The matrix seen from its known-bad cell: a cell is the set of changes that leads to it."""
+
 from __future__ import annotations
 
 import random

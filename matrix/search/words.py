@@ -1,4 +1,5 @@
 """Sentences for people about what the search has learnt."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

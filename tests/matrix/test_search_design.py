@@ -1,4 +1,5 @@
 """The strategies whose cells are fixed beforehand: which cells they run, and that their verdicts are honest."""
+
 from __future__ import annotations
 
 import itertools

@@ -1,4 +1,5 @@
 """The statistics against closed forms and against simulation."""
+
 from __future__ import annotations
 
 import itertools
