@@ -50,6 +50,10 @@ class Case:
         kinds = [self.outcomes[o.attempt].kind for o in self.unprobed if o.trial.cell == self.known_bad]
         return (kinds.count("died") + 1) / (kinds.count("died") + kinds.count("survived") + 2)
 
+    def said_alike(self, kind: str) -> bool:
+        """Whether a run that survived printed a line of that kind too: then the words did not end anything."""
+        return any(message.kind == kind for survivor in self.survivors for message in survivor.messages)
+
     def survivors_of(self, cell: Cell) -> list[Observation]:
         return [o for o in self.survivors if o.trial.cell == cell]
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, remedy
-from matrix.records import Finding, Metric, Observation
+from matrix.records import Finding, Message, Metric, Observation
 
 DIVERGED, CORRUPT = "numerical_divergence", "corrupt_input_data"
+ORDINARY = 1.5  # nats of words that other errors have too
+LONG = 8  # characters of a message that a line can repeat without chance
+PLAIN = ("eoferror", "cannot reshape array", "unicodedecodeerror", "jsondecodeerror")
 EXPLODED = 1e6  # times the median of the same figure
-NAN_WORDS = ("nan", "infinite", "inf ", "not finite", "non-finite", "floatingpointerror", "overflow encountered")
+NAN_WORDS = re.compile(r"\bnans?\b|\binfinit|\binf\b|\bnot finite|non-finite|floatingpointerror|overflow encountered", re.I)
 OTHERS = ("native_bad_argument", "native_memory_corruption", "native_thread_race", "python_exception", "deadlock", "cpu_bound_stall")
 
 CAUSES = (
@@ -39,11 +43,12 @@ CAUSES = (
 def findings(case: Case) -> Iterator[Finding]:
     for death in case.deaths:
         yield from _metrics(case, death)
-        yield from _input(death)
+        yield from _input(case, death)
 
 
 def _metrics(case: Case, death: Observation) -> Iterator[Finding]:
-    bad = next((metric for metric in death.metrics if metric.first_bad), None) or next(filter(_exploded, death.metrics), None)
+    turned = [metric for metric in death.metrics if metric.first_bad and metric.median_abs is not None]  # it had been finite before
+    bad = next(iter(turned), None) or next(filter(_exploded, death.metrics), None)
     if bad is None:
         if any(metric.values > 1 for metric in death.metrics):
             names = ", ".join(metric.name for metric in death.metrics[:3])
@@ -55,6 +60,10 @@ def _metrics(case: Case, death: Observation) -> Iterator[Finding]:
         yield finding(
             DIVERGED, "figures", death, -1.0, f"{fact}; but so it did in a run that survived ({healthy[0].attempt})", "stdout.log"
         )
+        return
+    finite = any(m.name == bad.name for s in case.survivors for m in s.metrics)
+    if not finite or not bad.first_bad:  # nobody shows that it stays finite where nothing dies; a counter grows without end
+        yield finding(DIVERGED, "figures", death, 2.0, fact, "stdout.log")
         return
     yield finding(DIVERGED, "figures", death, 4.5, fact, "stdout.log")
     for cause in OTHERS:
@@ -72,14 +81,27 @@ def _bad(metric: Metric) -> str:
     return f"{metric.name} rose to {metric.largest_abs:.3g}, a million times its median, before it died"
 
 
-def _input(death: Observation) -> Iterator[Finding]:
+def _input(case: Case, death: Observation) -> Iterator[Finding]:
     said = next((message for message in death.messages if message.kind == "corrupt input"), None)
-    if said:
+    if said and case.said_alike("corrupt input"):
+        yield finding(CORRUPT, "message", death, -1.0, "runs that survive complain about their input too", f"{said.stream}.log")
+    elif said:
         fact = f"what it read was refused: {said.text.strip()[:200]}"
-        yield finding(CORRUPT, "message", death, 4.5, fact, f"{said.stream}.log")
-        yield finding("python_exception", "reported", death, -2.5, fact, f"{said.stream}.log")
+        yield finding(CORRUPT, "message", death, _input_nats(death, said), fact, f"{said.stream}.log")
+        if _input_nats(death, said) > ORDINARY:
+            yield finding("python_exception", "reported", death, -2.5, fact, f"{said.stream}.log")
+    else:
+        yield finding(CORRUPT, "message", death, 0.0, "nothing that it read was refused")
     error = death.python_error
-    if error and any(word in f"{error.type} {error.message} ".lower() for word in NAN_WORDS):
+    if error and NAN_WORDS.search(f"{error.type} {error.message}"):
         fact = f"the exception is about values that are not finite: {error.type}: {error.message[:120]}"
         yield finding(DIVERGED, "exception", death, 3.0, fact, "stderr.log")
         yield finding("python_exception", "reported", death, -2.0, fact, "stderr.log")
+
+
+def _input_nats(death: Observation, said: Message) -> float:
+    """Words of a decoder that ended it are direct evidence; those of a shape, a pipe or a text are ordinary errors as well."""
+    error = death.python_error
+    ended_it = error is not None and (error.type in said.text or (len(error.message) >= LONG and error.message[:60] in said.text))
+    plain = any(word in said.text.lower() for word in PLAIN)
+    return ORDINARY if plain or not ended_it else 4.5

@@ -41,7 +41,9 @@ def signature(observation: Observation) -> str | None:
     is an exception in one run and a hang in the next.
     """
     ending, progress = observation.exit, observation.progress
-    failed = ending.ended_by in HANGS or (ending.ended_by == "itself" and (ending.signal or ending.returncode))
+    failed = ending.ended_by in HANGS or (
+        ending.ended_by == "itself" and (ending.signal or ending.returncode or progress.finished_line is False)
+    )
     began = initiating(observation.deaths)
     if failed and (observation.memory.oom_kills or (began is not None and began.oom)):
         return "SIGKILL:memory"

@@ -8,10 +8,11 @@ from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, remedy
 from matrix.diagnosis.native import NULL, crash_signal, the_fault
 from matrix.evidence.deaths import initiating
-from matrix.records import Bound, Filesystem, Finding, Observation
+from matrix.records import Bound, Filesystem, Finding, Message, Observation
 
 RESOURCE, TIME, FULL, CHANGED = "resource_limit", "watchdog_or_time_limit", "shm_or_disk_full", "file_changed_under_mmap"
 NEAR = 0.9  # of a limit
+SOME_SPACE = 0.25  # of the address space: below it no allocation of a usual size is refused for it
 NEAR_SPACE = 0.75  # of the address space: what did not fit any more was large
 LATE = 0.8  # of the attempt: what a process set for itself was seen by then
 FULL_SHARE, FULL_BYTES = 0.02, 1 << 20  # less room than that was left
@@ -38,6 +39,8 @@ SAID = {
     "no space": (FULL, 3.5),
     "bus error": (FULL, 1.5),
 }
+LONG = 8  # characters of a message that a line can repeat without chance
+WORDS_OF_IT = ("too many files", "no space")  # one of the kinds of each cause: its absence is said once
 ENDED_IT = 1.0  # more, when the exception that ended it says so: the words were no mere output
 ENDED_BY_TIMER = ("Timeout (",)  # faulthandler.dump_traceback_later(exit=True)
 
@@ -94,27 +97,42 @@ CAUSES = (
 
 def findings(case: Case) -> Iterator[Finding]:
     for death in case.deaths:
-        yield from _messages(death)
+        yield from _messages(case, death)
         yield from _counts(death)
-        yield from _address_space(death)
+        yield from _address_space(case, death)
         yield from _timer(death)
-        yield from _room(death)
+        yield from _room(case, death)
         yield from _mapped(death)
     if case.deaths:
         yield from _timing(case)
 
 
-def _messages(death: Observation) -> Iterator[Finding]:
+def _messages(case: Case, death: Observation) -> Iterator[Finding]:
     """What the system's own words for an error say; a program may print them and be well, so without more they confirm nothing."""
+    kinds = {message.kind for message in death.messages}
+    for kind, (cause, _) in SAID.items():
+        if kind not in kinds and kind in WORDS_OF_IT:
+            yield finding(cause, "message", death, 0.0, "the system refused nothing in words")
     for message in death.messages:
-        if message.kind in SAID:
-            cause, weight = SAID[message.kind]
-            ended_it = death.python_error is not None and death.python_error.message[:60] in message.text
-            weight += ENDED_IT if ended_it else 0.0
-            yield finding(cause, "message", death, weight, f"it was told: {message.text.strip()[:200]}", f"{message.stream}.log")
-            if ended_it:
-                fact = f"the exception only reports what the system refused: {message.text.strip()[:120]}"
-                yield finding("python_exception", "reported", death, -3.5, fact, f"{message.stream}.log")
+        if message.kind not in SAID:
+            continue
+        cause, weight = SAID[message.kind]
+        said, file = message.text.strip(), f"{message.stream}.log"
+        if case.said_alike(message.kind):
+            yield finding(cause, "message", death, -1.0, f"runs that survive were told so too: {said[:160]}", file)
+            continue
+        ended_it = _repeats(death, message)
+        weight += ENDED_IT if ended_it else 0.0
+        yield finding(cause, "message", death, weight, f"it was told: {said[:200]}", file)
+        if ended_it:
+            fact = f"the exception only reports what the system refused: {said[:120]}"
+            yield finding("python_exception", "reported", death, -3.5, fact, file)
+
+
+def _repeats(death: Observation, message: Message) -> bool:
+    """Whether the exception that ended it is about that line."""
+    error = death.python_error
+    return error is not None and len(error.message) >= LONG and error.message[:60] in message.text
 
 
 def _counts(death: Observation) -> Iterator[Finding]:
@@ -137,7 +155,7 @@ def _bounds(death: Observation) -> list[Bound]:
     return [bound for settings in death.settings for bound in settings.bounds]
 
 
-def _address_space(death: Observation) -> Iterator[Finding]:
+def _address_space(case: Case, death: Observation) -> Iterator[Finding]:
     """An allocation that the limit refused: an exception, or a null pointer that nobody checked."""
     bound = next((b for b in _bounds(death) if b.name == "as" and b.used is not None), None)
     fault = the_fault(death)
@@ -150,7 +168,12 @@ def _address_space(death: Observation) -> Iterator[Finding]:
             yield finding(RESOURCE, "address space", death, -1.0, "no process of it had a limit on its address space")
         return
     fact = f"its address space held {bound.used >> 20} MiB of the {bound.soft >> 20} MiB that its limit allows"
-    if refused:
+    much = bound.used >= SOME_SPACE * bound.soft and not any(
+        b.name == "as" and b.soft == bound.soft and (b.used or 0) >= bound.used for survivor in case.survivors for b in _bounds(survivor)
+    )
+    if refused and not much:
+        yield finding(RESOURCE, "address space", death, 1.0, f"{fact}; an allocation was refused")
+    elif refused:
         yield finding(RESOURCE, "address space", death, 4.5, f"{fact}, and an allocation was refused", "observation.json")
         for cause in ("memory_working_set", "native_bad_argument", "python_exception"):
             yield finding(cause, "address space", death, -2.5, f"{fact}, and an allocation was refused")
@@ -192,11 +215,14 @@ def _timing(case: Case) -> Iterator[Finding]:
 
 
 # ------------------------------------------------------------------ room and files
-def _room(death: Observation) -> Iterator[Finding]:
+def _room(case: Case, death: Observation) -> Iterator[Finding]:
     full = [place for place in death.filesystems if _is_full(place)]
     signal = crash_signal(death)
     for place in full[:1]:
         fact = f"{place.folder} ({place.use}) had {place.least_free_bytes >> 10} KiB left of {place.total_bytes >> 20} MiB"
+        if any(_is_full(other) and other.use == place.use for survivor in case.survivors for other in survivor.filesystems):
+            yield finding(FULL, "room", death, -1.0, f"{fact}, as in runs that survive")
+            return
         weight = 4.5 if signal == "SIGBUS" else 3.5
         yield finding(FULL, "room", death, weight, fact)
         for cause in ("native_memory_corruption", "native_bad_argument", CHANGED):
@@ -222,6 +248,10 @@ def _mapped(death: Observation) -> Iterator[Finding]:
         size = "is gone" if file.size_bytes is None else f"holds {file.size_bytes} bytes"
         fact = f"{file.path} was mapped up to byte {file.mapped_to_bytes} and {size}"
         at = ", and the fault lies in that mapping" if file.at_fault else ""
-        yield finding(CHANGED, "short file", death, 5.0 if file.at_fault else 3.0, fact + at, "maps.txt")
+        fault = the_fault(death)
+        elsewhere = not file.at_fault and fault is not None and fault.address is not None
+        yield finding(CHANGED, "short file", death, 5.0 if file.at_fault else 1.0 if elsewhere else 3.0, fact + at, "maps.txt")
+        if elsewhere:
+            return
         for cause in (FULL, "native_bad_argument", "native_memory_corruption"):
             yield finding(cause, "short file", death, -2.0, fact + at, "maps.txt")

@@ -256,7 +256,13 @@ def _scaling(case: Case, killed: list[Observation]) -> Iterator[Finding]:
         if after > before:
             fact += f"; there were {before} and {after} worker processes"
             yield _finding(WORKERS, "scaling", same[0], 2.0, fact, "memory.csv")
-        elif not grew and any(_measured(case, death) for death in killed):
+            continue
+        if before and after == before:
+            fact += f"; there were {before} worker processes in both"
+            yield _finding(WORKERS, "scaling", same[0], -4.0, fact, "memory.csv")
+            for cause in (WORKING_SET, RETENTION):
+                yield _finding(cause, "same workers", same[0], 1.5, fact, "memory.csv")
+        if not grew and any(_measured(case, death) for death in killed):
             yield _finding(WORKING_SET, "scaling", same[0], 1.5, fact, "memory.csv")
 
 

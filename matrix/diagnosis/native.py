@@ -30,6 +30,8 @@ EDGE = 64  # bytes: a vector register's width, so a read that runs off a mapping
 NEAR_STACK = 64 << 10  # a fault this close to the stack pointer is on the stack
 ROOM = 64 << 10  # left on the stack: it did not overflow
 DEEP = 60  # frames: a recursion
+TRAP = "0f0b"  # ud2: what compilers put behind assertions
+SHARED = "shared"  # as in ranking: evidence for the whole family
 COVERED = 1.5  # nats: what ends a process by a bad address or an abort in native code is nearly always one of these
 WAITS = (
     "futex",
@@ -117,7 +119,7 @@ def findings(case: Case) -> Iterator[Finding]:
     crashed = [death for death in case.deaths if crash_signal(death)]
     for death in crashed:
         yield from _signal(death)
-        yield from _heap(death)
+        yield from _heap(case, death)
         yield from _address(death)
         yield from _recursion(death)
         yield from _other_threads(death)
@@ -136,9 +138,18 @@ def crash_signal(death: Observation) -> str | None:
 
 def _signal(death: Observation) -> Iterator[Finding]:
     name = crash_signal(death)
-    invalid = any(fault.trap == "invalid opcode" for fault in death.faults) or _said(death, "bad instruction")
+    invalid = next((fault for fault in death.faults if fault.trap == "invalid opcode"), None)
+    if invalid and invalid.code.startswith(TRAP):
+        fact = f"native code{_in(invalid)} ended itself by a trap that its compiler put there for what must not happen"
+        yield finding(ARGUMENT, "trap", death, 2.0, fact)
+        yield finding(ILLEGAL, "signal", death, -4.0, fact)
+        return
     if name == "SIGILL" or invalid:
         where = next((f" in {fault.library}" for fault in death.faults if fault.library), "")
+        if not where and death.faults:
+            yield finding(ILLEGAL, "signal", death, 1.0, "the processor refused an instruction where no library is: a jump to nowhere")
+            yield finding(CORRUPTION, "signal", death, 1.5, "the processor refused an instruction where no library is: a jump to nowhere")
+            return
         yield finding(ILLEGAL, "signal", death, 4.5, f"the processor refused an instruction{where} ({name})")
         for cause in (CORRUPTION, ARGUMENT, RACE, OVERFLOW):
             yield finding(cause, "signal", death, -1.5, f"the processor refused an instruction{where} ({name})")
@@ -146,7 +157,7 @@ def _signal(death: Observation) -> Iterator[Finding]:
     yield finding(ILLEGAL, "signal", death, -6.0, f"{name} is not how a processor refuses an instruction")
     if name in ("SIGSEGV", "SIGBUS", "SIGABRT"):
         for cause in (CORRUPTION, ARGUMENT, RACE, OVERFLOW):
-            yield finding(cause, "signal", death, COVERED if name == "SIGSEGV" else 0.0, f"{name} was raised by native code")
+            yield finding(cause, SHARED, death, COVERED if name == "SIGSEGV" else 0.0, f"{name} was raised by native code")
     if name == "SIGFPE":
         yield finding(
             ARGUMENT, "signal", death, 2.5, "a division in native code had a divisor of zero, or a result that does not fit (SIGFPE)"
@@ -161,10 +172,11 @@ def _said(death: Observation, kind: str) -> str | None:
 
 
 # ------------------------------------------------------------------ the heap
-def _heap(death: Observation) -> Iterator[Finding]:
+def _heap(case: Case, death: Observation) -> Iterator[Finding]:
     """The allocator notices damage when it meets it: the cause lies before, somewhere else."""
     fact, weight, inside = None, 0.0, clusters.in_allocator(death.native_stack)
-    if (line := _said(death, "heap damaged")) and crash_signal(death) == "SIGABRT":
+    alike = case.said_alike("heap damaged")
+    if (line := _said(death, "heap damaged")) and crash_signal(death) == "SIGABRT" and not alike:
         fact, weight = f"the allocator found its heap damaged: {line}", 4.0 if inside else 3.5
     elif inside:
         fact, weight = "it crashed inside the allocator, which only follows the pointers that it stored itself", 2.5
@@ -175,7 +187,7 @@ def _heap(death: Observation) -> Iterator[Finding]:
         yield finding(OVERFLOW, "heap", death, -3.0, fact)
     if line := _said(death, "stack smashed"):
         yield finding(CORRUPTION, "stack smashed", death, 3.0, f"a function found its stack frame overwritten: {line}", "stderr.log")
-    if (line := _said(death, "assertion")) and crash_signal(death) == "SIGABRT":
+    if (line := _said(death, "assertion")) and crash_signal(death) == "SIGABRT" and not case.said_alike("assertion"):
         yield finding(ARGUMENT, "assertion", death, 2.5, f"native code refused what it was given: {line}", "stderr.log")
 
 
@@ -207,7 +219,7 @@ def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
         return
     elif address < NULL:
         fact = f"{where} at {address:#x}: a null pointer"
-        yield from ((ARGUMENT, 2.0, fact), (RACE, 0.5, fact), (CORRUPTION, 0.5, fact))
+        yield from ((ARGUMENT, 1.0, fact), (RACE, 0.5, fact), (CORRUPTION, 1.0, fact))
     elif fault.access == "execute":
         fact = f"{where} to {address:#x}, where there is no code"
         yield from ((CORRUPTION, 1.5, fact), (ARGUMENT, 0.5, fact))
@@ -220,7 +232,7 @@ def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
         yield from (over, (CORRUPTION, 0.0 if fault.access != "write" else 1.0, fact))
     elif fault.mapping in ("nothing", ""):
         fact = f"{where} at {address:#x}, where nothing is mapped"
-        yield from ((ARGUMENT, 2.5, fact), (CORRUPTION, 1.5, fact), (RACE, 0.5, fact))
+        yield from ((ARGUMENT, 2.5, fact), (CORRUPTION, 1.75, fact), (RACE, 0.5, fact))
     else:
         fact = f"{where} at {address:#x}, which belongs to {fault.mapping} and may not be used so"
         yield from ((ARGUMENT, 1.5, fact), (CORRUPTION, 1.0, fact))
@@ -302,9 +314,9 @@ def _other_threads(death: Observation) -> Iterator[Finding]:
             for cause in (ARGUMENT, CORRUPTION):
                 yield finding(cause, "other thread", death, -1.5, fact, "native_stacks.txt")
             return
-    if death.other_stacks or all(dump.threads <= 1 for dump in death.crash_dumps):
+    if death.other_stacks or (death.crash_dumps and all(dump.threads <= 1 for dump in death.crash_dumps)):
         fact = "at the moment of the crash no other thread of the program was inside the same library"
-        yield finding(RACE, "other thread", death, -1.0, fact, "native_stacks.txt")
+        yield finding(RACE, "other thread", death, -0.75, fact, "native_stacks.txt")
 
 
 def _busy_in(stack: list[Frame]) -> list[Frame]:

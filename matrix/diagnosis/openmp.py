@@ -69,6 +69,9 @@ def _from_death(death: Observation) -> Iterator[Finding]:
                 f"the OpenMP runtime {PurePath(left.library).name} was registered by pid {left.pid} and never signed off",
                 "observation.json",
             )
+    other = next((m for m in death.messages if m.kind in ("heap damaged", "assertion", "c++ exception")), None)
+    if groups and other and not any(MESSAGE in line for line in death.output_tail):
+        yield _finding("other words", death, -3.0, f"it aborted with other words: {other.text.strip()[:120]}", f"{other.stream}.log")
     if groups and any(MESSAGE in line for line in death.output_tail):
         yield _finding("message", death, 1.0, "the second runtime said so itself: OMP: Error #15", "stderr.log")
     if death.exit.signal not in ("SIGABRT", "SIGSEGV") and not groups:
@@ -80,7 +83,9 @@ def _from_contrast(case: Case) -> Iterator[Finding]:
         return
     for survivor in case.survivors:
         groups = duplicate_runtimes(survivor)
-        if groups and _overridden(case, survivor):
+        if groups and not _overridden(case, survivor):
+            yield _finding("harmless", survivor, -3.0, "it survives with both runtimes loaded and without the override", "maps.txt")
+        elif groups:
             yield _finding(
                 "override", survivor, 2.0, f"with {OVERRIDE} set it survives although both runtimes are still loaded", "maps.txt"
             )

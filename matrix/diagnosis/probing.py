@@ -106,8 +106,16 @@ def _answer(case: Case, run: Observation) -> str | None:
         return None
     alike = outcome.signature == case.signature
     if next(iter(run.trial.probes)) in HEAP:
+        if alike and not _one_step(case):
+            return None  # it dies anywhere without the probe as well
         return "died" if alike and _same_place(case, run) else "survived"
     return "died" if alike else None
+
+
+def _one_step(case: Case) -> bool:
+    """Whether the known-bad cell dies at one step only, as far as it has died more than once."""
+    steps = [death.progress.last_step for death in case.deaths if death.trial.cell == case.known_bad]
+    return len(steps) > 1 and len(set(steps)) == 1
 
 
 def _same_place(case: Case, run: Observation) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -13,6 +14,10 @@ from matrix.records import Fact, Finding, Grade, NotCollected, Ranked, RuledOut
 UNKNOWN_NATS = 2.0  # what a cause's evidence must beat before it is likelier than "something that is not in the catalogue"
 CAPS: dict[Grade, float] = {"confirmed": 0.98, "supported": 0.9, "suspected": 0.7}  # evidence without a contrast proves less than it seems
 RULED_OUT = -3.0
+SPECIFIC = 3.0  # nats of evidence that is for this cause and not for its whole family
+SHARED = "shared"  # the rule of evidence that a whole family of causes has
+ONCE = ("other thread", "short file", "recursion", "heap", "checked heap", "sender")  # mostly missed, so seen once is seen
+ELSEWHERE = 0.5  # of what deaths in other cells say where those of the known-bad cell say nothing: they may be another failure
 MARGIN = 2.0  # nats before the next cause: evidence that several causes share confirms none of them
 
 
@@ -22,7 +27,7 @@ def collect(case: Case) -> list[Finding]:
 
 def rank(case: Case, findings: Sequence[Finding]) -> list[Ranked]:
     """Causes by probability, with `unknown` among them; the probabilities sum to 1."""
-    scores = {cause: total(of_cause) for cause, of_cause in _by_cause(findings).items()}
+    scores = {cause: total(case, of_cause) for cause, of_cause in _by_cause(findings).items()}
     scores["unknown"] = UNKNOWN_NATS
     highest = max(scores.values())
     weights = {cause: math.exp(score - highest) for cause, score in scores.items()}
@@ -37,29 +42,45 @@ def rank(case: Case, findings: Sequence[Finding]) -> list[Ranked]:
     return [_ranked(case, findings, cause, named[cause], {first, ordered[0]}) for cause in ordered]
 
 
-def total(findings: Iterable[Finding]) -> float:
-    """Sum over rules of the strongest finding of each: repeats of one rule are not independent evidence."""
-    strongest: dict[str, float] = {}
+def total(case: Case, findings: Iterable[Finding]) -> float:
+    """Sum over rules of what each says: repeats of one rule are not independent evidence."""
+    return sum(by_rule(case, findings).values())
+
+
+def by_rule(case: Case, findings: Iterable[Finding]) -> dict[str, float]:
+    """What each rule says of one cause: the median over the deaths that it speaks about, those of the known-bad cell where there are any.
+
+    One death that deviates outvotes nobody; but where a rule mostly misses what it looks for, seen once is seen."""
+    known_bad = {o.attempt for o in case.observations if o.trial.cell == case.known_bad}
+    weights: dict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for finding in findings:
-        if abs(finding.weight) > abs(strongest.get(finding.rule, 0.0)):
-            strongest[finding.rule] = finding.weight
-    return sum(strongest.values())
+        weights[finding.rule][finding.attempt not in known_bad].append(finding.weight)
+    said = {}
+    for rule, (ours, others) in weights.items():
+        every = ours + others
+        if rule in ONCE and max(every) > 0:
+            said[rule] = max(every)
+        else:
+            said[rule] = statistics.median(ours) if ours else ELSEWHERE * max(0.0, statistics.median(others))
+    return said
 
 
 def grade_of(case: Case, findings: Sequence[Finding], cause: str) -> Grade:
     """confirmed needs a contrast that fresh runs repeated, and evidence for this cause in particular."""
-    scores = {name: total(of_cause) for name, of_cause in _by_cause(findings).items()}
-    score = scores.pop(cause, 0.0)
-    if case.result.confirmed and score >= UNKNOWN_NATS + 2 and score >= max(scores.values(), default=0.0) + MARGIN:
+    grouped = _by_cause(findings)
+    mine = by_rule(case, grouped.pop(cause, []))
+    score, specific = sum(mine.values()), sum(weight for rule, weight in mine.items() if rule != SHARED)
+    others = max((total(case, of_cause) for of_cause in grouped.values()), default=0.0)
+    if case.result.confirmed and score >= UNKNOWN_NATS + 2 and specific >= SPECIFIC and score >= others + MARGIN:
         return "confirmed"
     return "supported" if score >= UNKNOWN_NATS + 1 else "suspected"
 
 
-def ruled_out(findings: Sequence[Finding], ranking: Sequence[Ranked]) -> list[RuledOut]:
+def ruled_out(case: Case, findings: Sequence[Finding], ranking: Sequence[Ranked]) -> list[RuledOut]:
     likely = {entry.cause for entry in ranking if entry.probability > 0.01}
     found = []
     for cause, of_cause in sorted(_by_cause(findings).items()):
-        if cause not in likely and total(of_cause) <= RULED_OUT:
+        if cause not in likely and total(case, of_cause) <= RULED_OUT:
             strongest = min(of_cause, key=lambda finding: finding.weight)
             found.append(RuledOut(cause=cause, why=f"{strongest.fact} (attempt {strongest.attempt}, {strongest.file})"))
     return found
@@ -76,7 +97,8 @@ def _keep_open(shares: dict[str, float], first: str, cap: float) -> None:
 def _ranked(case: Case, findings: Sequence[Finding], cause: str, probability: float, leading: set[str]) -> Ranked:
     """`leading`: where it dies is known whatever the cause, so the first entry and the first named cause tell it."""
     mine, entry = [finding for finding in findings if finding.cause == cause], catalogue.CAUSES.get(cause)
-    supports = _facts(finding for finding in mine if finding.weight > 0)
+    said = by_rule(case, mine)
+    supports = _facts(finding for finding in mine if finding.weight > 0 and said[finding.rule] > 0)
     return Ranked(
         cause=cause,
         probability=probability,
@@ -85,7 +107,7 @@ def _ranked(case: Case, findings: Sequence[Finding], cause: str, probability: fl
         culprit=case.result.culprit if cause in leading else {},
         interactions=list(case.result.interactions) if cause in leading else [],
         supports=supports,
-        contradicts=_facts(finding for finding in mine if finding.weight < 0),
+        contradicts=_facts(finding for finding in mine if finding.weight < 0 and said[finding.rule] < 0),
         not_collected=_not_collected(case) if cause in leading else [],
         title=entry.title if entry else "",
         clause=entry.clause if entry else "",

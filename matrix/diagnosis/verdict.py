@@ -36,7 +36,7 @@ def build(case: Case, *, name: str, complete: bool, wall_s: float) -> Verdict:
         runs=len(case.observations),
         steps=sum(outcome.steps or 0 for outcome in case.outcomes.values()),
         wall_s=round(wall_s, 1),
-        ruled_out=ranking.ruled_out(findings, ranked) if result.reproduced else [],
+        ruled_out=ranking.ruled_out(case, findings, ranked) if result.reproduced else [],
         never_tested=list(result.never_tested),
         pattern=_pattern(case),
         outcomes=dict(case.outcomes),
