@@ -6,6 +6,8 @@ import click
 
 from matrix.diagnosis import pattern
 
+LONGEST = 15  # digits of a batch number
+
 
 def batches(text: str, accum: int | None, epoch_steps: int | None) -> str:
     """The pattern of deaths at these batches.  Raises click.UsageError for what is no list of numbers."""
@@ -17,7 +19,7 @@ def batches(text: str, accum: int | None, epoch_steps: int | None) -> str:
 
 def _numbers(text: str) -> list[int]:
     words = [word.strip() for word in text.split(",") if word.strip()]
-    wrong = [word for word in words if not word.isdigit()]
+    wrong = [word for word in words if not word.isdecimal() or len(word) > LONGEST]
     if wrong or not words:
         raise click.UsageError(f"--batches {text}: {wrong[0] if wrong else text!r} is no batch number; write them as 117,464,472")
     return [int(word) for word in words]

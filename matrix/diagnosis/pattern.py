@@ -16,11 +16,14 @@ from matrix.records import CrashPattern, Law
 
 FEW = 3  # deaths below which no law is told
 ALPHA = 0.01  # several laws are tried on the same deaths
-SIMULATED = 4000
-SPREAD = 0.05  # relative: times, steps or levels within it are the same
+SIMULATED = 24_000  # numbers drawn for a p-value, as that is what takes time: it is asked after every attempt
+LISTED = 4096  # ways in which the phases can fall up to which all are counted, instead of drawing some
+SPREAD = 0.05  # relative: times or levels within it are the same
+NEAR = 1  # steps within it are the same: counted from 0 or from 1
 LATER = 2.0  # ratio of two spreads from which the smaller one is the law
 
 Floats = np.typing.NDArray[np.float64]
+Ints = np.typing.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,8 @@ def _constant(deaths: Sequence[Death], steps: list[int]) -> list[Law]:
     for name, spread in spreads.items():
         others = [other for key, other in spreads.items() if key != name]
         alone = not others or max(others) >= LATER * max(spread, SPREAD / LATER)
-        holds = spread <= SPREAD and (alone or name == "constant step")
+        same_step = name == "constant step" and max(values[name]) - min(values[name]) <= NEAR
+        holds = same_step or (name != "constant step" and spread <= SPREAD and alone)
         seen = _range(name, values[name])
         text = f"{_what(name)} is always the same ({seen})" if holds else f"{_what(name)} varied by {spread:.0%} ({seen})"
         laws.append(Law(name=name, p=None, holds=holds, text=text))
@@ -107,51 +111,91 @@ def _edges(name: str, steps: Sequence[int], period: int, what: str) -> Law:
 
     The statistic is the mean resultant length of the phases (Rayleigh); its p-value is simulated with the phases that are
     possible, because the usual formula is for angles and for more deaths.  Steps may be counted from 0 or 1: the phase is free."""
-    phases = np.asarray(steps, dtype=np.float64) % period
-    seen = _resultant(phases[None, :], period)[0]
-    draws = np.random.default_rng(0).integers(0, period, size=(SIMULATED, len(steps))).astype(np.float64)
-    p = float((np.count_nonzero(_resultant(draws, period) >= seen - 1e-12) + 1) / (SIMULATED + 1))
-    listed = ", ".join(f"{phase:.0f}" for phase in phases)
+    if why := _untold(steps, period):
+        return Law(name=name, p=None, holds=False, text=f"a relation to {what} cannot be told {why}")
+    phases = np.asarray(steps, dtype=np.int64) % period
+    p = _gathering(phases, period)
+    listed = ", ".join(map(str, phases))
     if p < ALPHA:
         return Law(name=name, p=p, holds=True, text=f"deaths gather at one phase of {what} (phases {listed}; p = {p:.2g})")
     return Law(name=name, p=p, holds=False, text=f"no relation to {what} (phases {listed}; p = {p:.2g})")
 
 
-def _resultant(phases: Floats, period: int) -> Floats:
+def _untold(steps: Sequence[int], period: int) -> str | None:
+    """Why no phases of these deaths could show a relation, or all would; None: they can be tested."""
+    if max(steps) - min(steps) < period:
+        return f"from {len(steps)} deaths within {max(steps) - min(steps) + 1} batches"  # near each other, hence at near phases
+    if float(period) ** (1 - len(steps)) > ALPHA:  # the chance that all phases are equal
+        return f"from {len(steps)} deaths"
+    return None
+
+
+def _gathering(phases: Ints, period: int) -> float:
+    """Chance that phases anywhere gather as much as these."""
+    ways = float(period) ** (len(phases) - 1)
+    seen = _resultant(phases[None, :], period)[0] - 1e-9
+    if ways <= LISTED:  # the first phase at 0, as the statistic does not change when all are turned
+        others = np.unravel_index(np.arange(int(ways)), (period,) * (len(phases) - 1))
+        return float(np.mean(_resultant(np.stack([np.zeros_like(others[0]), *others], axis=1), period) >= seen))
+    draws = np.random.default_rng(0).integers(0, period, size=(_rows(len(phases)), len(phases)))
+    return float((np.count_nonzero(_resultant(draws, period) >= seen) + 1) / (len(draws) + 1))
+
+
+def _rows(deaths: int) -> int:
+    """How often that many deaths are drawn: enough to tell ALPHA, and no more than takes some milliseconds."""
+    return max(int(8 / ALPHA), SIMULATED // deaths)
+
+
+def _resultant(phases: Ints, period: int) -> Floats:
     """Mean resultant length, (rows,): 1 when all phases are equal, near 0 when they are spread."""
-    found: Floats = np.abs(np.exp(2j * math.pi * phases / period).mean(axis=1))
+    angles = 2 * math.pi / period * phases
+    found: Floats = np.hypot(np.cos(angles).mean(axis=1), np.sin(angles).mean(axis=1))
     return found
 
 
 # ------------------------------------------------------------------ hazard
 def _hazard(steps: Sequence[int], survived: Sequence[int]) -> Law:
-    """Is the chance of death the same at every step?  Weibull shape against 1, likelihood ratio, p-value by simulation."""
+    """Is the chance of death the same at every step?  The score of a Weibull shape at 1, p-value by simulation on both sides.
+
+    Where the longest runs survived, deaths are drawn from those before their end: later ones would not have been seen."""
     died = np.maximum(np.asarray(steps, dtype=np.float64), 0.5)
     alive = np.asarray([step for step in survived if step > 0], dtype=np.float64)
-    shape, ratio = _weibull(died, alive)
-    generator = np.random.default_rng(0)
     mean = (died.sum() + alive.sum()) / len(died)
-    drawn = [_weibull(generator.exponential(mean, len(died)), alive)[1] for _ in range(SIMULATED // 10)]
-    p = (sum(value >= ratio for value in drawn) + 1) / (len(drawn) + 1)
+    longest = alive.max(initial=0.0)
+    seen_share = -math.expm1(-longest / mean) if longest >= died.max() else 1.0
+    chances = np.random.default_rng(0).random((_rows(len(died)), len(died)))
+    scores = _score(-mean * np.log1p(-chances * seen_share), alive)
+    score = _score(died[None, :], alive)[0]
+    above, below = (int(np.count_nonzero(side)) + 1 for side in (scores >= score - 1e-9, scores <= score + 1e-9))
+    p = min(1.0, 2 * min(above, below) / (len(scores) + 1))
+    shape = _shape(died, alive)
     if p >= ALPHA:
         text = f"consistent with a constant hazard, one death in about {mean:.0f} steps (Weibull shape {shape:.1f}, p = {p:.2g})"
         return Law(name="hazard", p=p, holds=False, text=text)
     grows = (
-        "grows with the steps: something wears out or fills up" if shape > 1 else "falls with the steps: who survives the start lives long"
+        "grows with the steps: something wears out or fills up"
+        if above < below
+        else "falls with the steps: who survives the start lives long"
     )
     return Law(name="hazard", p=p, holds=True, text=f"the chance of death {grows} (Weibull shape {shape:.1f}, p = {p:.2g})")
 
 
-def _weibull(died: Floats, alive: Floats) -> tuple[float, float]:
-    """Maximum likelihood shape, and twice the log likelihood ratio against shape 1; a grid is exact enough for a test."""
-    times = np.concatenate([died, alive])
-    scaled = times / times.max()
+def _score(died: Floats, alive: Floats) -> Floats:
+    """Derivative of the Weibull log likelihood by the shape, at shape 1; `died` is (rows, deaths), the answer (rows,)."""
+    count, logs = died.shape[1], np.log(died)
+    mean = (died.sum(axis=1) + alive.sum()) / count
+    weighted = (died * logs).sum(axis=1) + (alive * np.log(alive)).sum()
+    found: Floats = count + logs.sum(axis=1) - weighted / mean
+    return found
+
+
+def _shape(died: Floats, alive: Floats) -> float:
+    """Maximum likelihood shape, from a grid: it is only told to one decimal."""
+    scaled = np.concatenate([died, alive]) / max(died.max(), alive.max(initial=0.0))
     shapes = np.exp(np.linspace(math.log(0.2), math.log(50.0), 120))
     powers = (scaled[None, :] ** shapes[:, None]).sum(axis=1)
-    logs = len(died) * (np.log(shapes) + np.log(len(died) / powers)) + (shapes - 1) * np.log(died / times.max()).sum() - len(died)
-    exponential = len(died) * math.log(len(died) / scaled.sum()) - len(died)
-    best = int(np.argmax(logs))
-    return float(shapes[best]), max(0.0, 2 * float(logs[best] - exponential))
+    logs = len(died) * np.log(shapes / powers) + (shapes - 1) * np.log(scaled[: len(died)]).sum()
+    return float(shapes[np.argmax(logs)])
 
 
 # ------------------------------------------------------------------ words
@@ -161,7 +205,7 @@ def _sentence(steps: Sequence[int], laws: Sequence[Law]) -> str:
     holding = [law for law in laws if law.holds]
     if holding:
         return f"{_upper(holding[0].text)}."
-    telling = [law for law in laws if law.p is not None]
+    telling = [law for law in laws if not law.name.startswith("constant")]
     return f"{_upper(', '.join(law.text for law in telling))}." if telling else "No pattern."
 
 
