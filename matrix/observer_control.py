@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from matrix.records import Cell, Observation, ObserverControl, Outcome, Trial
 
+USUAL = 0.25  # share of the watched runs that must have ended like the unwatched one to call it the same
 SURE = 0.1  # a difference that chance alone makes less often than this is called a change
 WHY = "The same without being watched: does the observer change the outcome?"
 
@@ -52,6 +53,8 @@ def compare(bare: Outcome, *, deaths: int, survivals: int) -> tuple[bool | None,
     died = bare.kind == "died"
     same, seen = (deaths, f"{deaths} of {runs}") if died else (survivals, f"{survivals} of {runs}")
     word = "died" if died else "survived"
+    if same and same / runs < USUAL:
+        return None, f"Unwatched it {word}, as {seen} watched runs did: one run cannot tell whether watching makes the difference."
     if same:
         return False, f"Unwatched it {word} too, as {seen} watched runs did: watching does not make the difference."
     by_chance = 1 / (runs + 2)

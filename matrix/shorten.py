@@ -2,12 +2,13 @@
 
 Candidates are a memory limit that is scaled with the measured slope (the tool knows how fast memory grows) and words that the
 user adds to the command: a checkpoint to start from, a part of the data.  Each is run on the known-bad cell; only one whose
-signature, crash stack and form of the memory curve are those of the long run is written as a specification.
+signature, exception, crash stack and form of the memory curve are those of the long run is written as a specification.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 import statistics
 from collections.abc import Iterator, Sequence
@@ -17,13 +18,21 @@ from matrix import records
 from matrix.assembly import Assembly
 from matrix.diagnosis import clusters, judge
 from matrix.executors.local import LocalPool
-from matrix.records import MemoryCurve, Observation, Trial
+from matrix.records import MemoryCurve, Observation, PythonError, Trial
 from matrix.spec import Spec
 
 REPEATS = 2  # deaths that must agree
 SHARES = (0.25, 0.5)  # of the room above the first level that a scaled memory limit leaves, the shortest first
 ROOM = 1.3  # times the level after the warm-up: below it the program would die at its start, of something else
 GROWING = ("linear", "staircase", "cliff")
+# of an exception's message, what differs between two runs of one fault: quoted parts, paths, addresses and hashes, numbers
+VARIES = re.compile(
+    r"""(?<!\w)'[^']*' | "[^"]*" | `[^`]*`
+    | (?<![\w/]) [~.\w-]* / [\w./~+-]+
+    | 0x[0-9a-fA-F]+ | \b (?=[a-f]*\d) [0-9a-f]{6,} \b
+    | \d+ (?:\.\d+)?""",
+    re.VERBOSE,
+)
 
 
 class CannotShorten(Exception):
@@ -111,12 +120,16 @@ def attempt(pool: LocalPool, folder: Path, number: int, candidate: Candidate) ->
 
 
 def same_death(long: Sequence[Observation], short: Observation) -> tuple[bool, str]:
-    """Whether a death is that of the long runs: signature, crash stack, form of the memory curve."""
+    """Whether a death is that of the long runs: signature, exception, crash stack, form of the memory curve."""
     before, after = judge.outcome(long[0]), judge.outcome(short)
     if after.kind != "died":
         return False, f"it {after.kind}{': ' + after.reason if after.reason else ''}"
     if after.signature != before.signature:
         return False, f"it died of {after.signature}, not of {before.signature}"
+    if not short.progress.last_step and all(death.progress.last_step for death in long):
+        return False, f"it died of {after.signature} before its first step, and the long run took steps: another death"
+    if str(after.signature).startswith("exit") and (why := _other_exception(long, short)):
+        return False, why
     stacks = [clusters.relevant(death.native_stack) for death in long if death.native_stack]
     mine = clusters.relevant(short.native_stack)
     if stacks and mine and not any(clusters.refused(death.native_stack) for death in (*long, short) if death.native_stack):
@@ -128,12 +141,36 @@ def same_death(long: Sequence[Observation], short: Observation) -> tuple[bool, s
     return True, f"the same signature ({after.signature})" + (" and crash stack" if stacks and mine else "")
 
 
+def _other_exception(long: Sequence[Observation], short: Observation) -> str | None:
+    """Why the exception is none of the long runs': one type serves many faults, so its message and its place must agree."""
+    error, others = short.python_error, [death.python_error for death in long if death.python_error]
+    if error is None or not others:
+        return None
+    alike = [other for other in others if skeleton(other.message) == skeleton(error.message)]
+    if not alike:
+        return f"another {error.type}: {error.message[:120]!r}, not {others[0].message[:120]!r}"
+    if _place(error) and _place(error) not in {_place(other) or _place(error) for other in alike}:
+        return f"the same {error.type}, but in {_place(error)}, not in {_place(alike[0])}"
+    return None
+
+
+def skeleton(message: str) -> str:
+    """The words of a message without what differs between two runs of one fault."""
+    return " ".join(VARIES.sub("#", message).split())
+
+
+def _place(error: PythonError) -> str | None:
+    """The function that raised; None: no frame was printed."""
+    return error.frames[-1].rpartition(" in ")[2] if error.frames else None
+
+
 def _other_form(long: Sequence[Observation], short: Observation) -> str | None:
     """Why the growth is not that of the long runs: its slope per step, or per second without steps, must agree within a factor of two."""
     slopes = [slope for death in long if (slope := _slope(death)) is not None]
     mine = _slope(short)
     if not slopes or mine is None:
-        return None
+        which = "this run" if mine is None else "the long run"
+        return f"the form of its memory is not comparable: {which} has too few samples for a slope"
     usual = statistics.median(slopes)
     if usual > 0 and not 0.5 <= mine / usual <= 2.0:
         return f"memory grew {mine / usual:.1f} times as fast as in the long run: another death"

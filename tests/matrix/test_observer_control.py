@@ -26,7 +26,9 @@ DIED, SURVIVED = Outcome(kind="died", signature="SIGSEGV"), Outcome(kind="surviv
     ("bare", "deaths", "survivals", "changed"),
     [
         (DIED, 3, 0, False),
-        (DIED, 1, 9, False),
+        (DIED, 3, 9, False),
+        (DIED, 1, 9, None),
+        (SURVIVED, 19, 1, None),
         (SURVIVED, 0, 4, False),
         (SURVIVED, 20, 0, True),
         (DIED, 0, 12, True),

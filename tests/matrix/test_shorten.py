@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from matrix import shorten
-from matrix.records import Exit, Frame, Memory, Observation, Slope, Trial
+from matrix.records import Exit, Frame, Memory, MemoryCurve, Observation, Progress, PythonError, Slope, Trial
 from matrix.runner import cgroup
 from tests.matrix.test_diagnosis import SPEC
 from tests.matrix.test_diagnosis_memory import GROWING, MIB, killed
@@ -60,6 +60,58 @@ def test_memory_that_grows_at_another_rate_is_another_death() -> None:
     same, said = shorten.same_death([observed(**killed(GROWING))], observed(**killed(faster)))
     assert not same
     assert "10.0 times as fast" in said
+
+
+@pytest.mark.parametrize(
+    ("long", "short", "which"),
+    [
+        (GROWING, None, "this run"),
+        (GROWING, dataclasses.replace(GROWING, shape="unknown", per_step=None, per_s=None), "this run"),
+        (None, GROWING, "the long run"),
+    ],
+    ids=["no curve", "no slope", "no curve of the long run"],
+)
+def test_memory_without_a_slope_cannot_be_compared_and_is_not_called_the_same(
+    long: MemoryCurve | None, short: MemoryCurve | None, which: str
+) -> None:
+    same, said = shorten.same_death([observed(**killed(long))], observed(**killed(short)))
+    assert not same
+    assert f"the form of its memory is not comparable: {which}" in said
+
+
+def raised(message: str, *frames: str, step: int | None = 40) -> Observation:
+    error = PythonError(type="RuntimeError", message=message, frames=list(frames))
+    return observed(exit=Exit(returncode=1), python_error=error, progress=Progress(last_step=step))
+
+
+CUDA = "CUDA error: an illegal memory access was encountered at 0x7f3a in /home/a/run1/model.so, batch 117"
+LOOP = "train.py:90 in train"
+
+
+def test_an_exception_of_the_same_type_with_another_message_is_another_death() -> None:
+    same, said = shorten.same_death([raised(CUDA, LOOP)], raised("Error(s) in loading state_dict for Tower", LOOP))
+    assert not same
+    assert "another RuntimeError: 'Error(s) in loading state_dict for Tower'" in said
+
+
+def test_numbers_addresses_paths_and_names_in_the_message_of_an_exception_may_differ() -> None:
+    other = "CUDA error: an illegal memory access was encountered at 0x55aa in /tmp/run22/model.so, batch 3"
+    assert shorten.same_death([raised(CUDA, LOOP)], raised(other, "train.py:97 in train"))[0]
+    assert shorten.skeleton("can't read 'a.npz': 12 of 13.5 left, hash deadbeef01") == "can't read #: # of # left, hash #"
+
+
+def test_the_same_message_from_another_function_is_another_death() -> None:
+    same, said = shorten.same_death([raised(CUDA, LOOP)], raised(CUDA, LOOP, "checkpoint.py:12 in load"))
+    assert not same
+    assert "in load, not in train" in said
+
+
+@pytest.mark.parametrize("step", [None, 0])
+def test_a_death_before_the_first_step_is_another_one_where_the_long_run_took_steps(step: int | None) -> None:
+    same, said = shorten.same_death([raised(CUDA)], raised(CUDA, step=step))
+    assert not same
+    assert "before its first step" in said
+    assert shorten.same_death([raised(CUDA, step=None)], raised(CUDA, step=step))[0]
 
 
 def test_a_death_that_does_not_come_sooner_is_no_way_to_shorten() -> None:
