@@ -17,7 +17,10 @@ ADVICE = {
 
 
 def advise(search: Search, case: Case, cause: str) -> None:
-    """Tell the search which surviving changes must not be the fix, and which should be tried first, if `cause` it is."""
+    """Tell the search which surviving changes must not be the fix, and which should be tried first, if `cause` it is.
+
+    All of it each time: what was said while another cause was leading holds no more."""
+    search.withdraw_advice()
     for survivor in case.survivors:
         changed = [(axis, value) for axis, value in survivor.trial.cell.items() if value != case.known_bad[axis]]
         if len(changed) != 1:

@@ -56,18 +56,29 @@ def _metrics(case: Case, death: Observation) -> Iterator[Finding]:
         return
     healthy = [s for s in case.survivors if any(m.name == bad.name and (m.first_bad or _exploded(m)) for m in s.metrics)]
     fact = _bad(bad)
-    if healthy:
+    alive = [m for s in case.survivors for m in s.metrics if m.name == bad.name]
+    beside = _finite_beside(case, bad.name)
+    if healthy and not beside:
         yield finding(
             DIVERGED, "figures", death, -1.0, f"{fact}; but so it did in a run that survived ({healthy[0].attempt})", "stdout.log"
         )
         return
-    finite = any(m.name == bad.name for s in case.survivors for m in s.metrics)
-    if not finite or not bad.first_bad:  # nobody shows that it stays finite where nothing dies; a counter grows without end
+    if not alive or not bad.first_bad:  # nobody shows that it stays finite where nothing dies; a counter grows without end
         yield finding(DIVERGED, "figures", death, 2.0, fact, "stdout.log")
         return
-    yield finding(DIVERGED, "figures", death, 4.5, fact, "stdout.log")
+    yield finding(DIVERGED, "figures", death, 3.5 if healthy else 4.5, fact, "stdout.log")
     for cause in OTHERS:
         yield finding(cause, "figures", death, -2.5, f"{fact}: what came after that followed", "stdout.log")
+
+
+def _finite_beside(case: Case, name: str) -> bool:
+    """Whether a change of one axis keeps that figure finite and the program alive."""
+    for survivor in case.survivors:
+        changed = [axis for axis, value in survivor.trial.cell.items() if case.known_bad.get(axis) != value]
+        mine = [metric for metric in survivor.metrics if metric.name == name]
+        if len(changed) == 1 and mine and not any(metric.first_bad or _exploded(metric) for metric in mine):
+            return True
+    return False
 
 
 def _exploded(metric: Metric) -> bool:

@@ -6,10 +6,13 @@ there, the threads are not.  The child waits for them for ever, asleep or spinni
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, remedy
+from matrix.diagnosis.hangs import hang_class
 from matrix.records import Cell, Finding, ForkEvent, Observation, ProcessSeen
 
 CAUSE = "fork_unsafe"
@@ -40,7 +43,12 @@ POOLS = (
     "openblas",
     "tbb",
 )  # frames of a thread pool
-LOCKS = ("lock", "futex", "acquire", "sem_wait", "pthread_cond")
+LOCKS = re.compile(r"(?<![a-z])lock|acquire|futex|sem_wait|pthread_(?:cond|mutex|rwlock)")  # not clock_nanosleep, not block
+HELD = ("acquire_lock", "pthread_mutex", "lll_lock")  # frames of a wait for a lock of the process's own memory, which fork copies
+SHARED = ("multiprocessing/queues.py:", "multiprocessing/connection.py:", "multiprocessing/synchronize.py:", "selectors.py:", "SemLock")
+GONE = ("Z", "X")  # ended, and not yet waited for
+INNER = 8  # frames from the innermost
+LOST = "lock that no thread holds after fork"
 
 
 def findings(case: Case) -> Iterator[Finding]:
@@ -48,7 +56,8 @@ def findings(case: Case) -> Iterator[Finding]:
     for death in hangs:
         yield from _from_hang(death)
     if hangs and all(threaded_forks(death) for death in hangs) and len(case.survivors) > 1:
-        yield from _from_survivors(case)
+        stuck = all(stuck_children(death, threaded_forks(death)) for death in hangs)
+        yield from _from_survivors(case, stuck)
 
 
 def was_watched(observation: Observation) -> bool:
@@ -70,37 +79,61 @@ def _from_hang(death: Observation) -> Iterator[Finding]:
         return
     waiting = stuck_children(death, forks)
     if not waiting:
-        yield _finding(
-            "fork",
-            death,
-            -2.0,
-            "no forked child waits for threads or locks: they have threads of their own or are gone",
-            "observation.json",
-        )
+        if not any(_is_unseen(child) for child in _children(death, forks)):
+            fact = "no forked child waits for a lock or for threads that it lost: they wait for work, do something else, or are gone"
+            yield _finding("fork", death, -2.0, fact, "observation.json")
         return
     child, fork = waiting[0], next(fork for fork in forks if fork.pid == waiting[0].ppid)
     how = f" by {fork.module}" if fork.module else ""
     fact = (
         f"pid {fork.pid} forked{how} while {fork.threads_alive} threads were alive; its child {child.pid} {_has(child)} and {_does(child)}"
     )
-    yield _finding("fork", death, 4.0, fact, "hook.jsonl")
+    yield _finding("fork", death, 4.0 if child.stack else 1.5, fact, "hook.jsonl")  # asleep in a futex: it may only wait for its turn
     if frame := _waits_in(child):
         yield _finding("waits", death, 2.0, f"the child waits in {frame} for threads or a lock that it does not have", "observation.json")
 
 
 def stuck_children(death: Observation, forks: Sequence[ForkEvent]) -> list[ProcessSeen]:
-    """Children that have lost threads of their parent and wait: with one thread, or inside a pool that needs the others."""
+    """Children that have lost threads of their parent and wait for one of them: in a lock of their own memory, or inside a pool.
+
+    A worker that waits for work in a queue is well, and an ended one waits for nothing."""
     forkers = {fork.pid for fork in forks}
-    children = [process for process in death.processes if process.ppid in forkers]
-    pooled = [child for child in children if any(word in frame for frame in child.stack[:8] for word in POOLS)]
-    return [child for child in children if child.threads == 1] or pooled
+    children = _children(death, forks)
+    held = [child for child in children if child.threads == 1 and _waits_for_a_copied_lock(child, forkers)]
+    return held + [child for child in children if child not in held and _named(_frames(child), POOLS)]
+
+
+def _children(death: Observation, forks: Sequence[ForkEvent]) -> list[ProcessSeen]:
+    forkers = {fork.pid for fork in forks}
+    return [process for process in death.processes if process.ppid in forkers and process.state not in GONE]
+
+
+def _waits_for_a_copied_lock(child: ProcessSeen, forkers: set[int]) -> bool:
+    if any(word in frame for frame in _frames(child, whole=True) for word in SHARED):
+        return False  # what processes share is given back by processes, and an idle worker waits there
+    return hang_class(child, forkers) == LOST or bool(_named(_frames(child), HELD))
+
+
+def _frames(child: ProcessSeen, *, whole: bool = False) -> list[str]:
+    """Of the thread that is listed first: the one that forked goes on alone."""
+    frames = list(takewhile(lambda frame: not frame.startswith("-- thread"), child.stack))
+    return frames if whole else frames[:INNER]
+
+
+def _named(frames: Sequence[str], words: Sequence[str]) -> list[str]:
+    return [frame for frame in frames if any(word in frame for word in words)]
+
+
+def _is_unseen(child: ProcessSeen) -> bool:
+    return child.threads == 1 and child.state == "S" and not child.stack and not child.wchan
 
 
 def _has(child: ProcessSeen) -> str:
     return f"has {child.threads} thread{'s' if child.threads > 1 else ''} of its own"
 
 
-def _from_survivors(case: Case) -> Iterator[Finding]:
+def _from_survivors(case: Case, stuck: bool) -> Iterator[Finding]:
+    """`stuck`: every hang has a child that waits for what it lost; without one, that survivors do not fork says nothing."""
     watched = [survivor for survivor in case.survivors if was_watched(survivor)]
     if len(watched) < 2:
         return
@@ -108,7 +141,7 @@ def _from_survivors(case: Case) -> Iterator[Finding]:
     if forked:
         fact = "a run survived although a process was forked with threads alive"
         yield _finding("contrast", forked[0], -1.0, fact, "hook.jsonl")
-    else:
+    elif stuck:
         fact = f"in none of the {len(watched)} surviving runs was a process forked with threads alive"
         yield _finding("contrast", watched[0], 2.0, fact, "hook.jsonl")
 
@@ -128,8 +161,8 @@ def _does(child: ProcessSeen) -> str:
 
 def _waits_in(child: ProcessSeen) -> str | None:
     """The innermost frame that belongs to a thread pool, or else to a lock."""
-    for words in (POOLS, LOCKS):
-        found = [frame for frame in child.stack[:8] if any(word in frame for word in words)]
+    frames = _frames(child)
+    for found in (_named(frames, POOLS), [frame for frame in frames if LOCKS.search(frame)]):
         if found:
             return next((frame for frame in found if not frame.endswith("?")), found[0])  # a named function says more
     return None

@@ -6,13 +6,21 @@ from collections.abc import Iterator
 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, remedy
-from matrix.diagnosis.fork import stuck_children, threaded_forks, was_watched
+from matrix.diagnosis.fork import GONE, stuck_children, threaded_forks, was_watched
 from matrix.diagnosis.hangs import HangClass, classes
-from matrix.records import Finding, Observation
+from matrix.evidence.deaths import initiating
+from matrix.records import Finding, Observation, ProcessSeen
 
 DEADLOCK, STALL = "deadlock", "cpu_bound_stall"
 CROWDED = 3.0  # threads that want to run for every processor
+REMOTE = ("tcp_", "inet_")  # kernel functions: who it waits for may be on another machine
+TRACKER = "resource_tracker.py:"  # multiprocessing's helper always waits on a pipe
 WAITING: tuple[HangClass, ...] = ("lock", "pipe or queue", "child", "interpreter lock", "lock that no thread holds after fork")
+ELSEWHERE: dict[HangClass, str] = {
+    "stopped": "is stopped by a signal",
+    "disk": "waits for a disk or a file server",
+    "sleep": "sleeps for a time that it chose",
+}  # no other thread or process of the program has to do anything for it to go on
 
 CAUSES = (
     Cause(
@@ -63,19 +71,58 @@ def _hang(death: Observation) -> Iterator[Finding]:
     fact = f"it {'spins' if busy else 'sleeps'}: {where}"
     yield finding(STALL, "states", death, 2.5 if busy else -4.0, fact)
     yield finding(DEADLOCK, "states", death, -3.0 if busy else 1.5, fact)
-    if not busy and any(kind in WAITING for kind in found.values()):
+    began = _began(death)
+    if began:
+        yield finding(DEADLOCK, "began", death, -3.0, began)
+    elif not busy:
         yield from _waits(death, found)
     if busy and death.load and death.load.runnable_mean > CROWDED * death.load.cpus:
         fact = f"{death.load.runnable_mean:.0f} threads wanted to run on {death.load.cpus} processors"
         yield finding(STALL, "load", death, 3.0, fact)
 
 
+def _began(death: Observation) -> str | None:
+    """What ended before the hang: those who wait for it are not each other's prisoners."""
+    first, error = initiating(death.deaths), death.python_error
+    if first and first.role != "main":
+        return f"{first.role} {first.pid} ended by {first.signal or f'status {first.status}'} before; the others wait for what it no longer does"
+    return f"an exception was raised before it hung: {error.type}: {error.message[:120]}" if error else None
+
+
 def _waits(death: Observation, found: dict[int, HangClass]) -> Iterator[Finding]:
-    """A wait for a lock, a queue or a child; where a fork lost threads, that explains it as well."""
-    process = next(p for p in death.processes if found[p.pid] in WAITING)
+    """The main process first, then the one that it waits for; where a fork lost threads, that explains it as well."""
+    process = _who_decides(death, found)
+    if process is None:
+        return
+    kind = found[process.pid]
+    if kind in ELSEWHERE:
+        fact = f"{process.role} {process.pid} {ELSEWHERE[kind]} ({' '.join(filter(None, [process.state, process.wchan]))})"
+        yield finding(DEADLOCK, "waits", death, -2.0, fact)
+        if process.state == "T":
+            yield finding("external_signal", "stopped", death, 3.0, f"{fact} and nobody let it go on")
+        return
+    if kind not in WAITING:
+        return
     named = next((frame for frame in process.stack if ":" in frame), "")
-    fact = f"{process.role} {process.pid} waits for a {found[process.pid]}" + (f" at {named}" if named else "")
-    forked = bool(stuck_children(death, threaded_forks(death)))
-    yield finding(DEADLOCK, "waits", death, 0.5 if forked else 3.0 if was_watched(death) else 1.5, fact)
+    fact = f"{process.role} {process.pid} waits for a {kind}" + (f" at {named}" if named else "")
+    yield finding(DEADLOCK, "waits", death, _weight(death, process), fact)
     if death.progress.finished_line:
         yield finding(DEADLOCK, "after the end", death, 1.0, "it had said that it was finished, and waits at its exit", "stdout.log")
+
+
+def _weight(death: Observation, process: ProcessSeen) -> float:
+    if stuck_children(death, threaded_forks(death)):
+        return 0.5
+    return 1.5 if process.wchan.startswith(REMOTE) or not was_watched(death) else 3.0
+
+
+def _who_decides(death: Observation, found: dict[int, HangClass]) -> ProcessSeen | None:
+    """The main process, unless it only waits for others none of which waits for anybody."""
+    living = [process for process in death.processes if process.state not in GONE]
+    main = next((process for process in living if process.role == "main"), None)
+    others = [process for process in living if process is not main and not any(TRACKER in frame for frame in process.stack)]
+    if main is None or found[main.pid] == "unknown":
+        return next((process for process in others if found[process.pid] in WAITING), main)
+    if found[main.pid] in ("child", "pipe or queue") and others and all(found[process.pid] in ELSEWHERE for process in others):
+        return others[0]
+    return main

@@ -117,9 +117,12 @@ def _failures(case: Case, ranked: list[Ranked], fix: Fix | None, others: list[Fi
 
 
 def _other_ranking(case: Case, signature: str) -> list[Ranked]:
-    """Of a failure beside the main one: its own evidence, but no contrast, hence never confirmed and no culprit."""
+    """Of a failure beside the main one: its own evidence, but no contrast, hence never confirmed and no culprit.
+
+    Probes were runs of the known-bad cell, and about the main failure: what they changed says nothing of this one."""
     unproven = dataclasses.replace(case.result, confirmed=False, culprit={}, interactions=[])
-    other = dataclasses.replace(case, signature=signature, result=unproven)
+    unprobed = [o for o in case.observations if not o.trial.probes]
+    other = dataclasses.replace(case, signature=signature, result=unproven, observations=unprobed, no_probe={})
     return ranking.rank(other, ranking.collect(other))
 
 

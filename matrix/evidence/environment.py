@@ -35,12 +35,24 @@ class HookProcess:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class LimitSet:
+    """A limit that a process set for itself."""
+
+    pid: int
+    name: str  # as in Bound
+    soft: int  # -1: unlimited
+    hard: int
+    time_s: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class HookFacts:
     env_changes: list[EnvChange] = dataclasses.field(default_factory=list)
     forks: list[ForkEvent] = dataclasses.field(default_factory=list)
     # A process without an entry here ended by a signal, or in native code that called exit().
     exit_calls: list[ExitCall] = dataclasses.field(default_factory=list)
     processes: dict[int, HookProcess] = dataclasses.field(default_factory=dict)
+    limits: list[LimitSet] = dataclasses.field(default_factory=list)
     native_imports: dict[int, list[str]] = dataclasses.field(default_factory=dict)  # by pid, of those that came to their normal end
 
 
@@ -58,6 +70,9 @@ def read_hook(path: Path, started_unix_s: float) -> HookFacts:
         elif record["kind"] == "exit":
             where = _short(record["where"])
             facts.exit_calls.append(ExitCall(pid=record["pid"], call=record["call"], status=record["status"], where=where, time_s=time_s))
+        elif record["kind"] == "rlimit":
+            limit = LimitSet(pid=record["pid"], name=record["name"], soft=record["soft"], hard=record["hard"], time_s=time_s)
+            facts.limits.append(limit)
         elif record["kind"] == "modules":
             facts.native_imports[record["pid"]] = record["native"]
         elif record["kind"] == "end":

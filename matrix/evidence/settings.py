@@ -10,8 +10,10 @@ import contextlib
 import dataclasses
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+from matrix.evidence.environment import LimitSet
 from matrix.evidence.exit import signal_name
 from matrix.records import Bound, ProcessSettings
 
@@ -69,18 +71,18 @@ class Settings:
             used["nofile"] = folder.stat().st_size or len(list(folder.iterdir()))  # its size is their number since Linux 6.2
         last.used = {name: max(value, last.used.get(name, 0)) for name, value in used.items()}
 
-    def record(self, roles: dict[int, str]) -> list[ProcessSettings]:
-        """The main process first."""
+    def record(self, roles: dict[int, str], own: Sequence[LimitSet] = ()) -> list[ProcessSettings]:
+        """The main process first.  `own`: limits that processes set for themselves, which a look may have come too early for."""
         known = sorted((pid for pid in self._last if self._last[pid].limits), key=lambda pid: (pid != self._main, pid))
-        return [self._of(pid, self._last[pid], roles.get(pid, "other")) for pid in known]
+        return [self._of(pid, self._last[pid], roles.get(pid, "other"), [each for each in own if each.pid == pid]) for pid in known]
 
-    def _of(self, pid: int, last: _Last, role: str) -> ProcessSettings:
+    def _of(self, pid: int, last: _Last, role: str, own: Sequence[LimitSet]) -> ProcessSettings:
         cpus = last.status.get("Cpus_allowed_list")
         return ProcessSettings(
             pid=pid,
             role=role,
             last_s=round(last.at_s, 3),
-            bounds=bounds(last.limits, last.used),
+            bounds=with_own(bounds(last.limits, last.used), own, last),
             ignored=signals(last.status.get("SigIgn", "0")),
             caught=signals(last.status.get("SigCgt", "0")),
             blocked=signals(last.status.get("SigBlk", "0")),
@@ -96,6 +98,18 @@ def bounds(text: str, used: dict[str, int]) -> list[Bound]:
             name = NAMES[words]
             found.append(Bound(name=name, soft=int(soft), hard=None if hard == "unlimited" else int(hard), used=used.get(name)))
     return found
+
+
+def with_own(found: list[Bound], own: Sequence[LimitSet], last: _Last) -> list[Bound]:
+    """The bounds as they were at the end: what was set after the last look replaces what that saw."""
+    latest = {limit.name: limit for limit in own if limit.time_s > last.at_s}
+    kept = [bound for bound in found if bound.name not in latest]
+    made = [
+        Bound(name=name, soft=limit.soft, hard=None if limit.hard < 0 else limit.hard, used=last.used.get(name))
+        for name, limit in latest.items()
+        if limit.soft >= 0
+    ]
+    return kept + made
 
 
 def signals(mask: str) -> list[str]:

@@ -86,27 +86,26 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
     Raises RunnerError when the surroundings fail."""
     job.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     records.write(job.folder / "attempt.json", job.attempt, sync=False)  # without an observation it counts for nothing
-    token, temp = guardian.token(), guardian.temp()
-    prepared = probes.Prepared()
-    if names := job.attempt.trial.probes:
-        prepared = probes.prepare(context(job, temp, guardian.environment), names)
-        job = probed(job, prepared.total)
-    limited = job.attempt.memory_limit_bytes is not None or job.pids is not None
-    group = cgroup.create(token, job.attempt.memory_limit_bytes, job.pids) if job.watch or limited else None
-    if group and prepared.total.cpu_share:
-        group.limit_cpu(token, prepared.total.cpu_share)
-    supervisor = Supervisor(job, token, temp, group, prepared)
-    try:
+    with contextlib.ExitStack() as undo:
+        token, temp = guardian.token(), guardian.temp()
+        undo.callback(guardian.give_back, temp)
+        prepared = probes.Prepared()
+        if names := job.attempt.trial.probes:
+            prepared = probes.prepare(context(job, temp, guardian.environment), names)
+            job = probed(job, prepared.total)
+        limited = job.attempt.memory_limit_bytes is not None or job.pids is not None
+        group = cgroup.create(token, job.attempt.memory_limit_bytes, job.pids) if job.watch or limited else None
+        if group:
+            undo.callback(group.remove)
+            undo.callback(group.kill)
+            if prepared.total.cpu_share:
+                group.limit_cpu(token, prepared.total.cpu_share)
+        supervisor = Supervisor(job, token, temp, group, prepared)
         raw = supervisor.run(guardian, stop, live or Live(attempt=job.attempt, started_monotonic=time.monotonic()))
         observation = observe(job.attempt, job.folder, raw)
         if observation.exit.ended_by != "interrupt":
             records.write(job.folder / "observation.json", observation, sync=observation.wall_s > WORTH_SYNCING_S)
         return observation
-    finally:
-        if group:
-            group.kill()
-            group.remove()
-        guardian.give_back(temp)
 
 
 class Supervisor:

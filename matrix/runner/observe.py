@@ -86,7 +86,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     events = raw.exits.of_tree(set(raw.pids) | set(hook.processes))
     memory = _memory(attempt, raw)
     roles = _roles(raw, hook, memory)
-    settings = raw.surroundings.settings.record(roles)
+    settings = raw.surroundings.settings.record(roles, hook.limits)
     crashing = _crashed(raw, ending, events)
     stack_limit = details.stack_limit(settings, crashing[0] if crashing else None)
     crashed = crash.examine(_core_plan(raw), crashing, raw.cwds, folder, since_unix_s=raw.started_unix_s, stack_limit_bytes=stack_limit)

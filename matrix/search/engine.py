@@ -187,7 +187,12 @@ class Search:
 
     def prefer_fix(self, axis: str, value: Value) -> None:
         """Choose this change as the fix when it survives; of several, any is better than the rest."""
-        self._preferred.append(self._change(axis, value))
+        if (change := self._change(axis, value)) not in self._preferred:
+            self._preferred.append(change)
+
+    def withdraw_advice(self) -> None:
+        """Forget all vetoes and preferences: another cause leads now, and what it says of the changes is told anew."""
+        self._vetoed, self._preferred = {}, []
 
     def _change(self, axis: str, value: Value) -> Change:
         if (axis, value) not in self._grid.order:

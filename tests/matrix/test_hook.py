@@ -186,4 +186,4 @@ def test_it_imports_nothing_that_takes_long(tmp_path: Path) -> None:
     code = "import sys; print(sorted(sys.modules))"
     plain = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     added = set(eval(run(tmp_path, "-c", code).stdout)) - set(eval(plain.stdout))
-    assert added <= {"sitecustomize", "faulthandler", "atexit", "_signal", "time", "__future__"}
+    assert added <= {"sitecustomize", "faulthandler", "atexit", "_signal", "time", "resource", "__future__"}

@@ -172,6 +172,17 @@ def test_limits_that_the_program_set_itself_are_seen_with_what_it_used(observe: 
     assert main.cpus == len(os.sched_getaffinity(0))
 
 
+def test_a_limit_that_is_set_a_moment_before_the_death_is_seen(observe: Observe) -> None:
+    program = """
+        import os, resource as r, time
+        time.sleep(0.3)
+        r.setrlimit(r.RLIMIT_AS, (900 << 20, 950 << 20))
+        os.abort()
+    """
+    bounds = {bound.name: bound for bound in observe(program).settings[0].bounds}
+    assert (bounds["as"].soft, bounds["as"].hard) == (900 * MIB, 950 * MIB)
+
+
 def test_descriptors_that_a_step_keeps_have_a_slope_and_a_limit(observe: Observe) -> None:
     program = """
         import os, resource, time

@@ -94,7 +94,7 @@ def safely(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def stand_in(name: str, function: Callable[..., Any]) -> None:
-    """Put `function` in place of os.x or sys.x under its name: `Process(target=os._exit)` must still pickle."""
+    """Put `function` in place of what is in a module under its name: `Process(target=os._exit)` must still pickle."""
     module, _, attribute = name.partition(".")
     original = getattr(sys.modules[module], attribute)
     function.__module__, function.__name__, function.__qualname__ = module, attribute, attribute
@@ -265,6 +265,28 @@ def own_stacks_in_child() -> None:
     stacks = (status.st_dev, status.st_ino, stacks[2])
 
 
+# ------------------------------------------------------------------ limits
+@safely
+def limit_set(which: Any, limits: Any) -> None:
+    import resource
+
+    names = [name for name in dir(resource) if name.startswith("RLIMIT_") and getattr(resource, name) == which]
+    record("rlimit", name=names[0][7:].lower() if names else str(which), soft=int(limits[0]), hard=int(limits[1]))
+
+
+def watch_limits() -> None:
+    """A limit that the program sets for itself a moment before it dies of it is seen by nobody outside."""
+    import resource  # 0.3 ms
+
+    real = resource.setrlimit
+
+    def setrlimit(which: Any, limits: Any, /) -> None:
+        real(which, limits)
+        limit_set(which, limits)
+
+    stand_in("resource.setrlimit", setrlimit)
+
+
 # ------------------------------------------------------------------ the end
 @safely
 def exit_called(call: str, status: object) -> None:
@@ -423,6 +445,7 @@ def start() -> None:
     start_stacks()
     watch_environment()
     watch_exits()
+    watch_limits()
     os.register_at_fork(before=before_fork, after_in_child=after_fork_in_child)
     hello("exec", helper_of_multiprocessing())
     if START_METHOD:
