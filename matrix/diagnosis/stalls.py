@@ -85,7 +85,7 @@ def _began(death: Observation) -> str | None:
     """What ended before the hang: those who wait for it are not each other's prisoners."""
     first, error = initiating(death.deaths), death.python_error
     if first and first.role != "main":
-        return f"{first.role} {first.pid} ended by {first.signal or f'status {first.status}'} before; the others wait for what it no longer does"
+        return f"{first.role} {first.pid} ended by {first.signal or f'status {first.status}'} before; the others wait for it"
     return f"an exception was raised before it hung: {error.type}: {error.message[:120]}" if error else None
 
 
