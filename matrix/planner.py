@@ -95,7 +95,7 @@ class Planner:
     def _fill(self) -> None:
         if self._out_of_time():
             self.search.stop("max_wall is used up")
-        while self.pool.free:
+        while self.pool.free and self._runs_left() > 0:
             trial = self.search.ask() or self._probe() or self._control()
             if trial is None:
                 return
@@ -106,10 +106,16 @@ class Planner:
                 self.view.finished(attempt.id, trial, outcome, self.search.leading())
             else:
                 self._submit(attempt, holders)
+        if self._runs_left() <= 0 and not self.pool.running and not self.search.done:
+            self.search.stop(f"max_runs ({self.spec.search.max_runs}) are used up")
+
+    def _runs_left(self) -> int:
+        """Of max_runs; the search counts its own only, and it may have more questions once probes have changed what leads."""
+        return self.spec.search.max_runs - len(self.observations) - len(self.pool.running)
 
     def _probe(self) -> Trial | None:
         """The intervention that would teach most about why it dies, once the search knows where: one at a time, within the same budget."""
-        if self.pool.running or self._out_of_time() or len(self.observations) >= self.spec.search.max_runs:
+        if self.pool.running or self._out_of_time():
             return None
         case = self._case()
         shares = {entry.cause: entry.probability for entry in self._verdict.ranking} if self._verdict else {}

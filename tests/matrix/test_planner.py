@@ -1,0 +1,72 @@
+"""Search, probes and the control run share one budget."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from matrix.executors.local import LocalPool
+from matrix.planner import Planner
+from matrix.records import Attempt, Outcome, Trial, Verdict
+from matrix.runner.attempt import Live
+from matrix.spec import Spec
+
+DIES = "kill -SEGV $$"
+DIES_IN_A_CORNER = f'case "$*" in *"--bs 4 --mode a"*) {DIES};; esac'
+
+
+class Silent:
+    """Nobody watches; `on_end` hears of every attempt that ended."""
+
+    def __init__(self, on_end: Callable[[Trial], None] = lambda trial: None) -> None:
+        self._on_end = on_end
+
+    def expects(self, runs: int) -> None: ...
+    def started(self, attempt: Attempt) -> None: ...
+    def refresh(self, running: dict[str, Live]) -> None: ...
+    def finished(self, attempt: str, trial: Trial, outcome: Outcome, learnt: str) -> None:
+        self._on_end(trial)
+
+
+def spec_of(program: str, max_runs: int) -> Spec:
+    text: dict[str, Any] = {
+        "name": "short",
+        "run": {"command": ["sh", "-c", program, "job"]},
+        "matrix": {"bs": [4, 8], "mode": ["a", "b"]},
+        "search": {"max_runs": max_runs, "strategy": "one_at_a_time"},
+    }
+    return Spec.model_validate(text)
+
+
+def play(planner: Planner) -> Verdict:
+    return planner.run(threading.Event())
+
+
+def test_attempts_of_search_and_probes_together_are_at_most_max_runs(tmp_path: Path) -> None:
+    with LocalPool(1) as pool:
+        planner = Planner(spec_of(DIES, 6), tmp_path, pool, Silent())
+        verdict = play(planner)
+    assert any(one.trial.probes for one in planner.observations)
+    assert verdict.complete and verdict.runs == len(list((tmp_path / "attempts").glob("*/observation.json"))) == 6
+
+
+def test_a_search_that_goes_on_after_a_probe_has_only_the_runs_that_are_left(tmp_path: Path) -> None:
+    """No change may be the fix until the first probe; then the advice is withdrawn, and the search wants to verify one."""
+    probed: list[Trial] = []
+
+    def hold_back(trial: Trial) -> None:
+        probed.extend([trial] if trial.probes else [])
+        if not probed:
+            planner.search.veto("bs", 8, "it only hides it")
+            planner.search.veto("mode", "b", "it only hides it")
+
+    with LocalPool(1) as pool:
+        planner = Planner(spec_of(DIES_IN_A_CORNER, 9), tmp_path, pool, Silent(hold_back))
+        verdict = play(planner)
+    purposes = [one.trial.purpose for one in planner.observations]
+    assert probed and purposes[-1] == "verify", "the search did not go on: this tests nothing"
+    assert verdict.runs == 9
+    reasons = planner.search.result().reasons
+    assert "the search was ended: max_runs (9) are used up" in reasons
