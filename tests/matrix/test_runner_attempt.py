@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -372,3 +373,10 @@ def test_killing_the_guardian_is_reported_and_ends_the_child(job: Callable[..., 
     guardian.close()
     assert leftovers() == []
     assert not guardian.folder.exists()
+
+
+def test_nothing_is_left_of_an_attempt_that_cannot_be_set_up(guardian: Guardian, job: Callable[..., Job]) -> None:
+    with pytest.raises(re.error):
+        run(job("pass", memory=64 * MIB, progress="("), guardian, stop=threading.Event())
+    assert leftovers() == []
+    assert guardian.temp().name == "1"  # the first one was handed back
