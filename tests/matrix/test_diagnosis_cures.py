@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from matrix.diagnosis import fork, judge, openmp
+from matrix.diagnosis import judge, openmp
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cures import advise
 from matrix.diagnosis.verdict import build
@@ -74,7 +74,7 @@ def test_advice_is_the_same_however_often_it_is_given_and_is_withdrawn_when_anot
     assert first == ({"runtime": "one"}, [{"check": "off"}])
     advise(search, case, openmp.CAUSE)
     assert fix_and_hiding(search) == first
-    advise(search, case, fork.CAUSE)
+    advise(search, case, "stack_overflow")
     assert fix_and_hiding(search) == (without[0], [{"check": "off"}])  # the check hides two runtimes, whatever leads
 
 
