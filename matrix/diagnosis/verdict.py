@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from matrix.diagnosis import cures, pattern, ranking
 from matrix.diagnosis.case import Case
-from matrix.records import CrashPattern, Failure, Fix, Ranked, Status, Verdict, describe_cell
+from matrix.records import CrashPattern, Failure, Fix, Observation, Ranked, Status, Verdict, describe_cell
 from matrix.search import Result
 
 
@@ -71,7 +71,7 @@ def _healthy(case: Case) -> list[Ranked]:
 def _pattern(case: Case) -> CrashPattern | None:
     """Of deaths in the known-bad cell, and of those that people had before."""
     deaths = [
-        pattern.Death(step=o.progress.last_step, wall_s=o.wall_s, memory_bytes=o.memory.last_tree_rss_bytes)
+        pattern.Death(step=o.progress.last_step, wall_s=o.wall_s, memory_bytes=o.memory.last_tree_rss_bytes if _rises(o) else None)
         for o in case.deaths
         if o.trial.cell == case.known_bad and o.progress.last_step is not None
     ]
@@ -80,6 +80,11 @@ def _pattern(case: Case) -> CrashPattern | None:
         return None
     survived = [o.progress.last_step or 0 for o in case.survivors_of(case.known_bad)]
     return pattern.find(deaths, survived_steps=survived)
+
+
+def _rises(observation: Observation) -> bool:
+    """Memory that keeps its level has the same one at every death, whatever the death is of."""
+    return observation.curve is not None and observation.curve.shape not in ("flat", "plateau", "unknown")
 
 
 def _fix(case: Case, cause: str, fix: Fix) -> Fix:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import click
@@ -10,7 +11,11 @@ import pytest
 from matrix import explain
 from matrix.diagnosis import pattern
 from matrix.diagnosis.pattern import Death
-from matrix.records import CrashPattern, Law
+from matrix.diagnosis.verdict import build
+from matrix.records import CrashPattern, Law, Memory, MemoryCurve, Observation, Progress, Trial
+from tests.matrix.test_diagnosis import died
+from tests.matrix.test_diagnosis_cures import BAD, case_of, observation, searched
+from tests.matrix.test_diagnosis_memory import FLAT, GROWING
 
 STORY = (117, 464, 472, 927, 951)
 
@@ -87,6 +92,20 @@ def test_the_same_time_at_different_steps_is_a_clock() -> None:
 def test_the_same_memory_at_different_steps_is_a_level() -> None:
     found = pattern.find([Death(step=step, wall_s=step / 10, memory_bytes=4 << 30) for step in (100, 310, 720, 1500)])
     assert holding(found) == ["constant memory"] and "4096 to 4096 MiB" in found.text
+
+
+@pytest.mark.parametrize(("curve", "holds"), [(FLAT, False), (None, False), (GROWING, True)], ids=["flat", "unknown", "growing"])
+def test_memory_that_never_rose_is_not_what_its_deaths_have_in_common(curve: MemoryCurve | None, holds: bool) -> None:
+    def dead(number: int, step: int) -> Observation:
+        memory = Memory(last_tree_rss_bytes=4 << 30)
+        asked = Trial(id=number, cell=BAD)
+        return dataclasses.replace(
+            observation(asked, died(progress=Progress(last_step=step))), memory=memory, curve=curve, wall_s=step / 10
+        )
+
+    search, _ = searched()
+    found = build(case_of(search, [dead(900 + step, step) for step in STORY]), name="made", complete=True, wall_s=1.0).pattern
+    assert found is not None and ("constant memory" in holding(found)) == holds
 
 
 # ------------------------------------------------------------------ hazard
