@@ -119,8 +119,14 @@ class View:
     def culprit(self) -> dict[str, list[Value]]:
         """Axes of which some single change survives, with the values that still die (design: section 6 of the contract)."""
         states = self.states()
-        matter = [name for name in self.grid.axes if any(axis == name and s == "survives" for (axis, _), s in states.items())]
+        alive = {change for change, state in states.items() if state == "survives" and self.seen_alive(change)}
+        matter = [name for name in self.grid.axes if any(axis == name for axis, _ in alive)]
         return {name: [v for v in self.grid.axes[name].values if self._still(name, v, states)] for name in matter}
+
+    def seen_alive(self, change: Change) -> bool:
+        """Whether any run with that value has survived: what only the prior says is not reported."""
+        axis, value = change
+        return any(outcome.kind == "survived" and trial.cell.get(axis) == value for trial, outcome in self.ledger.entries())
 
     def _still(self, axis: str, value: Value, states: Mapping[Change, State]) -> bool:
         return value == self.grid.known_bad[axis] or states.get((axis, value)) == "dies"

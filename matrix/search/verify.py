@@ -157,7 +157,7 @@ def _alone_step(view: View) -> Step:
     free = [cell for cell in untried if not view.ledger.tally(cell).pending]
     if not free:
         return "wait" if untried else None
-    why = f"The answers so far say that it survives with {changed(view.grid.changes(free[0]))}: tried alone, does it?"
+    why = f"It should survive with {changed(view.grid.changes(free[0]))}: tried alone, does it?"
     return Want(cell=free[0], purpose="verify", why=why)
 
 

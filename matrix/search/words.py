@@ -61,7 +61,7 @@ def learnt(view: View) -> str:
         return "Leading: " + ", or ".join(f"{words} ({share:.0%})" for words, share in view.belief.leading()) + "."
     states = view.states()
     decided = sum(state != "open" for state in states.values())
-    alive = ", ".join(changed(dict([change])) for change, state in states.items() if state == "survives")
+    alive = ", ".join(changed(dict([change])) for change, state in states.items() if state == "survives" and view.seen_alive(change))
     ways = f"survives with {alive}" if alive else "nothing survives yet"
     return f"{decided} of {counted(len(states), 'change')} decided; {ways}."
 

@@ -48,7 +48,7 @@ def test_a_signal_from_outside_is_told_with_its_sender(observe: Observe, tmp_pat
     log = tmp_path / "attempts" / "0001-00000000" / "stdout.log"
     outsider = threading.Thread(target=end_from_outside, args=(log, senders))
     outsider.start()
-    seen = observe("import os, time; print(os.getpid(), flush=True); time.sleep(60)", probes={"who_ended_it": ""})
+    seen = observe("import os, time; time.sleep(1); print(os.getpid(), flush=True); time.sleep(60)", probes={"who_ended_it": ""})
     outsider.join()
     (sender,) = senders
     sender.kill()

@@ -264,8 +264,8 @@ def open_screen(folder: Path) -> Iterator[Open]:
 
 
 def waiting(screen: Screen) -> bool:
-    """The third attempt runs, and the picture says so."""
-    return "0003  runtimes=one" in screen.text and "step 2/3" in screen.text and "M/1.0G" in screen.text
+    """The second attempt runs, and the picture says so."""
+    return "0002  runtimes=one" in screen.text and "step 2/3" in screen.text and "M/1.0G" in screen.text
 
 
 PICTURE = ("── tiny ", "runs ", "cells ", "learnt ", "asking ")
@@ -274,19 +274,21 @@ PICTURE = ("── tiny ", "runs ", "cells ", "learnt ", "asking ")
 def test_a_run_is_watched_at_80_columns_and_leaves_a_tidy_terminal(open_screen: Open, folder: Path) -> None:
     screen = open_screen()
     screen.until(lambda: waiting(screen))
-    picture = screen.rows[screen.rows.index("runs    2 of about 3: 2 died") - 1 :]
+    picture = screen.rows[screen.rows.index("runs    1 of about 3: 1 died") - 1 :]
     assert picture[0].startswith("── tiny ───") and picture[0].endswith("s left ──")
     assert picture[2] == "cells   1: 1 died"
-    assert picture[3] == "learnt  0 of 1 change decided; nothing survives yet."
-    assert picture[4] == "asking  Does it still die with runtimes=one instead of two? (0003)"
-    assert picture[5].startswith("0003  runtimes=one  ") and "step 2/3" in picture[5] and "M/1.0G" in picture[5]
-    assert picture[6] == "      step 2/3 loss " + "検索器" * 9 + "検索…"
-    assert screen.count("calibrate known bad: died SIGABRT at step 2") == 2
+    assert picture[3].startswith("learnt  ") and "nothing survives yet." in picture[3]
+    asking = next(row for row in picture if row.startswith("asking  "))
+    running = next(at for at, row in enumerate(picture) if row.startswith("0002  runtimes=one  "))
+    assert "runtimes=one" in asking and picture.index(asking) < running
+    assert "step 2/3" in picture[running] and "M/1.0G" in picture[running]
+    assert picture[running + 1] == "      step 2/3 loss " + "検索器" * 9 + "検索…"
+    assert screen.count("calibrate known bad: died SIGABRT at step 2") == 1
     assert screen.cursor_is_hidden and not screen.echoes
     (folder / "go").touch()
     assert screen.end() == 0
     assert not screen.cursor_is_hidden and screen.echoes
-    assert screen.count("calibrate known bad") == 2 and screen.count("find      runtimes=one: survived 3 steps") == 1
+    assert screen.count("calibrate known bad") == 1 and screen.count("runtimes=one: survived 3 steps") >= 1
     assert [part for part in PICTURE if part in screen.text] == []
     assert "report: " in screen.text
 
@@ -299,7 +301,7 @@ def test_keys_and_resizes_leave_one_picture_and_every_permanent_line(open_screen
         screen.resize(columns, 24)
         screen.until(last_line)
         assert [screen.count(part) for part in PICTURE] == [1] * len(PICTURE)
-        assert screen.count("calibrate known bad") == 2
+        assert screen.count("calibrate known bad") == 1
 
 
 def test_a_screen_of_six_lines_shows_the_start_of_the_picture_and_never_scrolls(open_screen: Open) -> None:
@@ -309,9 +311,9 @@ def test_a_screen_of_six_lines_shows_the_start_of_the_picture_and_never_scrolls(
     seen = len(screen.written)
     screen.until(lambda: len(screen.written) > seen + 1000)  # several pictures later
     assert screen.rows[0] == before and "calibrate known bad" in before
-    assert screen.rows[1].startswith("── tiny ") and screen.rows[2].startswith("runs    2 of about 3")
+    assert screen.rows[1].startswith("── tiny ") and screen.rows[2].startswith("runs    1 of about 3")
     assert screen.rows[3].startswith("cells ") and screen.rows[4].startswith("learnt ")
-    assert screen.rows[5].startswith("0003  runtimes=one")
+    assert screen.rows[5].startswith("0002  runtimes=one")
 
 
 @pytest.mark.parametrize("how", ["Ctrl-C", pytest.param("SIGTERM", marks=pytest.mark.slow)])
@@ -335,7 +337,7 @@ def test_an_interrupted_run_is_resumed_to_its_end(open_screen: Open, folder: Pat
     resumed = subprocess.run([*RUN, "--resume"], cwd=folder, capture_output=True, text=True, timeout=60)
     assert resumed.returncode == 0, resumed.stderr
     assert "\x1b" not in resumed.stdout
-    assert resumed.stdout.count("known bad: died SIGABRT at step 2") == 2 and "runtimes=one: survived 3 steps" in resumed.stdout
+    assert resumed.stdout.count("known bad: died SIGABRT at step 2") == 1 and "runtimes=one: survived 3 steps" in resumed.stdout
 
 
 def interrupt(screen: Screen, how: str) -> None:
@@ -380,7 +382,7 @@ def test_a_background_job_writes_plain_lines(open_screen: Open, folder: Path) ->
     screen.type(" ".join(RUN) + " &\n")
     screen.until("report: ")
     assert b"\x1b[?25l" not in screen.written
-    assert screen.count("find       runtimes=one: survived 3 steps") == 1
+    assert screen.count("runtimes=one: survived 3 steps") >= 1
 
 
 @pytest.mark.slow
