@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from matrix.diagnosis import sigkill
+from matrix.diagnosis import clusters, signals
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, remedy
 from matrix.diagnosis.judge import worker_that_began
-from matrix.diagnosis.limits import TIMERS
-from matrix.diagnosis.native import FAULTS
-from matrix.records import Finding, Message, Observation, SignalSent
+from matrix.diagnosis.native import crash_signal
+from matrix.diagnosis.signals import EXIT, EXTERNAL
+from matrix.evidence.deaths import initiating
+from matrix.records import Cell, Death, ExitCall, Finding, Message, Observation, PythonError
 
-EXTERNAL, EXIT, EXCEPTION, BINARY, DEVICE = (
-    "external_signal",
-    "library_exit",
-    "python_exception",
-    "binary_incompatibility",
-    "device_backend_fault",
-)
-NO_MEMORY = ("memoryerror", "outofmemoryerror", "out of memory", "cannot allocate memory", "can't allocate memory")
+EXCEPTION, BINARY, DEVICE = "python_exception", "binary_incompatibility", "device_backend_fault"
+NO_MEMORY = re.compile(
+    r"\bout of memory(?=\s*(?:$|[^\w\s-])|\s+(?:trying|while|when|error)\b)"
+    r"|\b(?:cannot|can't) allocate memory\b|\bunable to allocate \d"
+)  # and not: "index out of memory bank"
+MEMORY_TYPES = ("MemoryError", "OutOfMemoryError")
+ABOUT_ANOTHER = (
+    "ChildFailedError",
+    "ProcessExitedException",
+    "CalledProcessError",
+    "BrokenProcessPool",
+    "TerminatedWorkerError",
+    "Empty",
+    "EOFError",
+    "ConnectionResetError",
+    "ConnectionRefusedError",
+    "ConnectionAbortedError",
+    "BrokenPipeError",
+    "TimeoutError",
+)  # what a parent or a peer raises when another process has gone
+CARRIED = ("ProcessRaisedException", "RemoteError")  # the exception of another process, raised once more with its traceback
+CASCADE = 0.5  # nats at most for an exception after the death of another process
+RAISED = 1  # the status that the interpreter ends with after an uncaught exception
+NATIVE_CRASH = ("native_memory_corruption", "native_bad_argument", "native_thread_race")
 NOT_THE_CAUSE = ("worker died", "terminated", "broken pipe")  # exceptions that only report how something else ended
 CPU = "cpu"  # the device that every framework calls so: an axis on which it survives is one of devices
 
@@ -79,117 +97,182 @@ CAUSES = (
 def findings(case: Case) -> Iterator[Finding]:
     for death in case.deaths:
         signature = case.outcomes[death.attempt].signature or ""
-        yield from _packages(death)
-        yield from _device(death)
+        yield from _packages(case, death)
+        yield from _device(case, death)
         if signature.startswith("hang"):
-            yield finding(EXCEPTION, "traceback", death, -5.0, "it hung; it did not raise")
+            yield from _hang(death)
         elif first := worker_that_began(death):
             fact = f"{first.role} {first.pid} was ended by {first.signal} before; what its parent did only followed"
             yield finding(EXCEPTION, "traceback", death, -5.0, fact)
-            yield from _signal(death, first.signal or "")
+            yield from signals.findings(death, first.signal or "")
         elif death.exit.signal:
             yield finding(EXCEPTION, "traceback", death, -5.0, f"it was ended by {death.exit.signal}, not by an exception")
-            yield from _signal(death, death.exit.signal)
+            yield from signals.findings(death, death.exit.signal)
+        elif began := _began_elsewhere(death):
+            yield from _cascade(death, began)
         else:
             yield from _exit(death)
     if case.deaths:
         yield from _device_contrast(case)
 
 
+# ------------------------------------------------------------------ another process ended first
+def _began_elsewhere(death: Observation) -> Death | None:
+    """Another process than the main one whose end began it; one that the main process ended itself only followed."""
+    first = initiating(death.deaths)
+    if first is None or first.role == "main":
+        return None
+    parents = {one.pid for one in death.deaths if one.role == "main"} | {one.pid for one in death.processes if one.role == "main"}
+    ended = any(one.to_pid == first.pid and one.signal == first.signal and one.from_pid in parents for one in death.signals_sent)
+    return None if ended else first
+
+
+def _hang(death: Observation) -> Iterator[Finding]:
+    error = death.python_error
+    if first := _began_elsewhere(death):
+        yield from _cascade(death, first)
+    elif error is None:
+        yield finding(EXCEPTION, "traceback", death, -5.0, "it hung; it did not raise")
+    elif _is_of_memory(error):
+        yield from _allocation(death, error)
+    else:
+        weight = CASCADE if _reports_another(death, error) else 2.0
+        yield finding(EXCEPTION, "traceback", death, weight, f"a traceback was printed before it hung: {_said(error)}", "stderr.log")
+
+
+def _cascade(death: Observation, first: Death) -> Iterator[Finding]:
+    """The end of that process is judged; what the others raised about it is at most a hint."""
+    error, who = death.python_error, f"{first.role} {first.pid}"
+    how = first.signal or ("an unknown status" if first.status is None else f"status {first.status}")
+    raised_there = first.status == RAISED and error is not None and not _calls_of(death, first.pid)
+    if error is not None and _is_of_memory(error) and not first.signal:
+        yield from _allocation(death, error)
+    elif error is None:
+        yield finding(EXCEPTION, "traceback", death, -5.0 if not raised_there else 0.0, "no traceback was printed")
+    else:
+        weight = CASCADE
+        if raised_there and not _reports_another(death, error):
+            weight = 3.5 if _kind(error) in CARRIED else 1.5
+        fact = f"{who} ended by {how} before; a traceback was printed: {_said(error)}"
+        yield finding(EXCEPTION, "traceback", death, weight, fact, "stderr.log")
+    if first.signal:
+        yield from signals.findings(death, first.signal)
+    elif raised_there:
+        yield finding(EXCEPTION, "process", death, 2.0, f"{who} ended by {how}, as an uncaught exception ends a process")
+    elif first.status is not None:
+        yield finding(EXIT, "silent exit", death, 2.5, f"{who} ended by {how}, without a signal and without a traceback of its own")
+        for call in _calls_of(death, first.pid)[-1:]:
+            yield finding(EXIT, "who", death, 2.0, f"{call.call}({call.status}) was called in it at {call.where}", "hook.jsonl")
+
+
+def _calls_of(death: Observation, pid: int) -> list[ExitCall]:
+    return [call for call in death.exit_calls if call.pid == pid and call.call != "interpreter end"]
+
+
+def _reports_another(death: Observation, error: PythonError) -> bool:
+    if _kind(error) in ABOUT_ANOTHER:
+        return True
+    return any(message.kind in NOT_THE_CAUSE and message.text[:60] in _said(error) for message in death.messages)
+
+
+def _kind(error: PythonError) -> str:
+    return error.type.rpartition(".")[2]
+
+
+def _said(error: PythonError) -> str:
+    return f"{error.type}: {error.message[:200]}"
+
+
 # ------------------------------------------------------------------ exits and exceptions
 def _exit(death: Observation) -> Iterator[Finding]:
-    error = death.python_error
-    native = death.exit.left_by == "native code"
-    if error and not native:
-        yield from _exception(death, f"{error.type}: {error.message[:200]}")
+    error, status = death.python_error, death.exit.returncode
+    native, left = death.exit.left_by == "native code", _left_by_exit(death)
+    if error and not native and (left is None or _is_of_memory(error)):
+        yield from _exception(death, error)
         return
-    yield finding(EXCEPTION, "traceback", death, -5.0, "no traceback was printed" if not error else "native code ended it", "stderr.log")
-    fact = f"it ended with exit status {death.exit.returncode} by itself, without a traceback"
+    after = f"after its traceback {left} ended it" if left else "native code ended it"
+    yield finding(EXCEPTION, "traceback", death, -5.0, "no traceback was printed" if not error else after, "stderr.log")
+    fact = f"it ended with exit status {status} by itself, {'and not by the exception that it printed' if error else 'without a traceback'}"
     yield finding(EXIT, "silent exit", death, 2.5, fact)
     if native:
         yield finding(EXIT, "who", death, 2.5, "native code ended the process: the interpreter did not get to its own end", "hook.jsonl")
+    elif left:
+        yield finding(EXIT, "who", death, 2.0, f"{left} ended the process", "hook.jsonl")
     for call in death.exit_calls[-1:]:
         if call.call != "interpreter end":
             yield finding(EXIT, "who", death, 2.0, f"{call.call}({call.status}) was called at {call.where}", "hook.jsonl")
-    if death.exit.returncode == 0 and death.exit.left_by == "interpreter":
+    if status == 0 and death.exit.left_by == "interpreter":
         yield finding(EXIT, "who", death, 0.5, "the interpreter reached its own end, with status 0", "hook.jsonl")
 
 
-def _exception(death: Observation, said: str) -> Iterator[Finding]:
-    fact = f"it printed a traceback and ended: {said}"
-    if any(word in said.lower() for word in NO_MEMORY):
-        device = any(message.kind == "cuda out of memory" for message in death.messages)
-        yield finding("memory_working_set", "allocation", death, 4.5 if device else 3.5, f"an allocation failed: {said}", "stderr.log")
-        if not device:  # a limit on the address space fails in the same words
-            yield finding("resource_limit", "allocation", death, 2.5, f"an allocation failed: {said}", "stderr.log")
+def _left_by_exit(death: Observation) -> str | None:
+    """The call of os._exit that ended the main process: no exception does that."""
+    main = next((one.pid for one in death.deaths if one.role == "main"), None)
+    calls = [call for call in death.exit_calls if call.call == "os._exit" and main in (None, call.pid)]
+    call = next((call for call in reversed(calls) if call.status == str(death.exit.returncode)), None)
+    if death.exit.left_by == "os._exit" or (death.exit.left_by is None and call):
+        return f"os._exit({call.status}) at {call.where}" if call else "os._exit"
+    return None
+
+
+def _exception(death: Observation, error: PythonError) -> Iterator[Finding]:
+    if _is_of_memory(error):
+        yield from _allocation(death, error)
         return
-    follows = next((message for message in death.messages if message.kind in NOT_THE_CAUSE and message.text[:60] in said), None)
+    fact = f"it printed a traceback and ended: {_said(error)}"
+    follows = any(message.kind in NOT_THE_CAUSE and message.text[:60] in _said(error) for message in death.messages)
     weight = 1.0 if follows else 4.5 if death.exit.returncode else 2.0
     yield finding(EXCEPTION, "traceback", death, weight, fact, "stderr.log")
     yield finding(EXIT, "silent exit", death, -3.0, fact, "stderr.log")
 
 
-# ------------------------------------------------------------------ signals
-def _signal(death: Observation, name: str) -> Iterator[Finding]:
-    if name == "SIGKILL":
-        yield from _kill(death)
-    elif name in FAULTS:
-        sent = _sent(death, name)
-        if sent and not sent.inside:
-            yield finding(EXTERNAL, "signal", death, 3.5, f"{name} was sent by {_sender(sent)}")
-        else:
-            yield finding(EXTERNAL, "signal", death, -4.0, f"{name} is raised by the program's own instructions")
-    elif name not in TIMERS and name != "SIGXFSZ":
-        yield finding(EXTERNAL, "signal", death, 4.0, f"{name} is sent from outside the program's own instructions")
-        if sent := _sent(death, name):
-            yield finding(EXTERNAL, "sender", death, 1.0, f"{name} was sent by {_sender(sent)}")
+def _is_of_memory(error: PythonError) -> bool:
+    return _kind(error).endswith(MEMORY_TYPES) or NO_MEMORY.search(error.message.lower()) is not None
 
 
-def _sent(death: Observation, name: str) -> SignalSent | None:
-    return next((sent for sent in death.signals_sent if sent.signal == name and not sent.by_tool), None)
-
-
-def _sender(sent: SignalSent) -> str:
-    where = "of its own tree" if sent.inside else "from outside its tree"
-    return f"pid {sent.from_pid} ({sent.from_name or 'unknown'}), {where}" if sent.from_pid else "the kernel"
-
-
-KILLED: dict[sigkill.Grade, float] = {
-    "kernel, proven": -6.0,
-    "kernel, by its counter": -4.0,
-    "memory at its limit": -1.0,
-    "our own limit": -4.0,
-    "another process": 4.0,
-    "unknown": 1.0,
-}  # nats for a signal from outside
-
-
-def _kill(death: Observation) -> Iterator[Finding]:
-    if found := sigkill.attribute(death):
-        yield finding(EXTERNAL, "signal", death, KILLED[found.grade], f"SIGKILL ({found.grade}): {found.text}")
-        if found.grade == "another process" and (sent := _sent(death, "SIGKILL")):
-            yield finding(EXTERNAL, "sender", death, 1.0, f"SIGKILL was sent by {_sender(sent)}")
+def _allocation(death: Observation, error: PythonError) -> Iterator[Finding]:
+    device = any(message.kind == "cuda out of memory" for message in death.messages)
+    yield finding("memory_working_set", "allocation", death, 4.5 if device else 3.5, f"an allocation failed: {_said(error)}", "stderr.log")
+    if not device:  # a limit on the address space fails in the same words
+        yield finding("resource_limit", "allocation", death, 2.5, f"an allocation failed: {_said(error)}", "stderr.log")
 
 
 # ------------------------------------------------------------------ packages and devices
-def _packages(death: Observation) -> Iterator[Finding]:
+def _packages(case: Case, death: Observation) -> Iterator[Finding]:
     """The loader's and NumPy's own complaints."""
     for kind, weight in (("numpy abi", 4.0), ("missing symbol", 4.5), ("missing library", 3.0)):
         if said := _message(death, kind):
             fact = f"native parts do not fit together: {said.text.strip()[:200]}"
-            yield finding(BINARY, "message", death, weight, fact, f"{said.stream}.log")
-            for cause in (EXCEPTION, "native_bad_argument", "native_memory_corruption"):
+            if case.said_alike(kind):
+                yield finding(BINARY, "message", death, -1.0, f"{fact}; but a run that survived printed such a line too")
+                return
+            most = 4.5 if _ended_it(death, said) or "symbol lookup error" in said.text else 2.0
+            if crash_signal(death) and most < 3.0:  # NumPy's notice comes while the module is loaded; then the crash is the next thing
+                most = 4.0 if any(said.text[:60] in line for line in death.output_tail) else 3.0
+            yield finding(BINARY, "message", death, min(weight, most), fact, f"{said.stream}.log")
+            for cause in (EXCEPTION, *NATIVE_CRASH) if most > 2.0 else ():
                 yield finding(cause, "packages", death, -2.5, fact, f"{said.stream}.log")
             return
 
 
-def _device(death: Observation) -> Iterator[Finding]:
+def _device(case: Case, death: Observation) -> Iterator[Finding]:
     for kind in ("cuda assert", "cuda error"):
         if said := _message(death, kind):
             fact = f"the device's own runtime reports an error: {said.text.strip()[:200]}"
-            yield finding(DEVICE, "message", death, 4.0, fact, f"{said.stream}.log")
-            yield finding(EXCEPTION, "reported", death, -3.0, fact, f"{said.stream}.log")
+            if case.said_alike(kind):
+                yield finding(DEVICE, "message", death, -1.0, f"{fact}; but so it did in a run that survived")
+                return
+            ended = _ended_it(death, said) or (_message(death, "c++ exception") is not None and crash_signal(death) == "SIGABRT")
+            yield finding(DEVICE, "message", death, 4.0 if ended else 2.0, fact, f"{said.stream}.log")
+            if ended:
+                yield finding(EXCEPTION, "reported", death, -3.0, fact, f"{said.stream}.log")
             return
+
+
+def _ended_it(death: Observation, said: Message) -> bool:
+    """Whether the exception that ended it says so: a line that was merely printed may have been survived."""
+    error = death.python_error
+    return error is not None and bool(error.message) and (error.message[:60] in said.text or said.text[:60] in _said(error))
 
 
 def _message(death: Observation, kind: str) -> Message | None:
@@ -197,16 +280,27 @@ def _message(death: Observation, kind: str) -> Message | None:
 
 
 def _device_contrast(case: Case) -> Iterator[Finding]:
-    """It dies with an accelerator and not without: the device is part of it."""
+    """With nothing else changed it dies with an accelerator and not without: the device, or code that only runs there, is part of it."""
     for axis, values in case.result.culprit.items():
         dying = [str(value) for value in values]
-        fine = {str(o.trial.cell[axis]) for o in case.survivors if axis in o.trial.cell} - set(dying)
+        fine = {str(o.trial.cell[axis]) for o in case.survivors if _differs_only_in(axis, o.trial.cell, case.known_bad)} - set(dying)
         if CPU in fine and CPU not in dying and all(_is_device(value) for value in [*dying, *fine]):
             death = case.deaths[0]
-            fact = f"it dies on the device {' and '.join(dying)} and not on {' or '.join(sorted(fine))}, with everything else equal"
-            yield finding(DEVICE, "contrast", death, 4.5, fact)
-            for cause in ("native_memory_corruption", "native_bad_argument"):
-                yield finding(cause, "device", death, -1.5, fact)
+            crashed = crash_signal(death) is not None
+            told = any(message.kind in ("cuda error", "cuda assert") for message in death.messages)
+            fact = f"it died with {axis}={' and '.join(dying)} and survived with {' or '.join(sorted(fine))}, with nothing else changed"
+            yield finding(DEVICE, "contrast", death, 2.0 + (1.5 if told else 0.5 if crashed else 0.0), fact)
+            for cause in NATIVE_CRASH if not _heap_is_damaged(death) else ():
+                yield finding(cause, "device", death, -2.0, fact)
+
+
+def _differs_only_in(axis: str, cell: Cell, known_bad: Cell) -> bool:
+    return axis in cell and all(cell.get(name) == value for name, value in known_bad.items() if name != axis)
+
+
+def _heap_is_damaged(death: Observation) -> bool:
+    said = any(message.kind in ("heap damaged", "stack smashed") for message in death.messages)
+    return said or bool(death.heap_errors) or clusters.in_allocator(death.native_stack)
 
 
 def _is_device(value: str) -> bool:

@@ -10,10 +10,20 @@ import dataclasses
 from typing import Literal
 
 from matrix.evidence.deaths import initiating
-from matrix.records import Death, Memory, Observation
+from matrix.records import Death, Memory, Observation, SignalSent
 
-Grade = Literal["kernel, proven", "kernel, by its counter", "memory at its limit", "our own limit", "another process", "unknown"]
+Grade = Literal[
+    "kernel, proven",
+    "kernel, by its counter",
+    "memory at its limit",
+    "our own limit",
+    "limit of processor time",
+    "its own tree",
+    "another process",
+    "unknown",
+]
 AT_LIMIT = 0.97  # of the limit: the kernel kills a little below the last sample that it would have shown
+USED_UP = 0.97  # of a hard limit of processor time: the last look at it was a little before
 SCARCE = 0.02  # of what the machine has; less was free
 GIB = 1 << 30
 
@@ -41,12 +51,39 @@ def attribute(observation: Observation) -> Attribution | None:
         return Attribution(grade="kernel, by its counter", text=f"the group's counter of OOM kills rose to {memory.oom_kills}; {log}")
     if seconds := _cpu_limit(observation):
         return Attribution(grade="our own limit", text=f"it had used the {seconds} s of processor time that limits.cpu_time allows")
+    if seconds := _own_cpu_limit(observation, death):
+        return Attribution(grade="limit of processor time", text=f"it had used the {seconds} s that its own hard limit of it allows")
     looked = f"{_log_says(observation)}, {_counter_says(memory)}, {_curve_says(memory)}"
     if _at_limit(memory):
         return Attribution(grade="memory at its limit", text=looked)
-    if _log_is_read(observation) or memory.oom_kills == 0:
+    by = sender(observation)
+    if by:
+        grade: Grade = "its own tree" if by.inside else "another process"
+        return Attribution(grade=grade, text=f"{who} was killed by {describe(by)}: {looked}")
+    seen_from_kernel = any(one.from_pid == 0 for one in sent(observation, "SIGKILL"))
+    if _log_is_read(observation) and memory.oom_kills == 0 and not seen_from_kernel:
         return Attribution(grade="another process", text=f"{who} was killed from outside: {looked}")
     return Attribution(grade="unknown", text=f"nothing tells who killed {who}: {looked}")
+
+
+def sender(observation: Observation) -> SignalSent | None:
+    """Who was seen to send the SIGKILL; None: nobody was, or the kernel itself did."""
+    death = killed(observation)
+    known = [one for one in sent(observation, "SIGKILL") if one.from_pid]
+    return next((one for one in known if death and one.to_pid == death.pid), known[0] if known and death and not death.pid else None)
+
+
+def sent(observation: Observation, name: str) -> list[SignalSent]:
+    """Signals of that name to processes of the tree, but for those of this tool, the earliest first."""
+    return [one for one in observation.signals_sent if one.signal == name and not one.by_tool]
+
+
+def describe(one: SignalSent) -> str:
+    """For people."""
+    if not one.from_pid:
+        return "the kernel"
+    where = "the process itself" if one.from_pid == one.to_pid else "of its own tree" if one.inside else "from outside its tree"
+    return f"pid {one.from_pid} ({one.from_name or 'unknown'}), {where}"
 
 
 def killed(observation: Observation) -> Death | None:
@@ -92,6 +129,18 @@ def _cpu_limit(observation: Observation) -> int | None:
     used = observation.exit.cpu_s
     asked = next((limit.had for limit in observation.limits if limit.name == "cpu_time"), None)
     return asked if asked and used is not None and used >= asked else None
+
+
+def _own_cpu_limit(observation: Observation, death: Death) -> int | None:
+    """The same for a limit that the program set for itself or was started with, as read from its processes."""
+    for settings in observation.settings:
+        if settings.pid != death.pid and not (settings.role == death.role == "main"):
+            continue
+        for bound in settings.bounds:
+            used = max(bound.used or 0.0, (observation.exit.cpu_s or 0.0) if death.role == "main" else 0.0)
+            if bound.name == "cpu" and bound.hard is not None and used >= USED_UP * bound.hard:
+                return bound.hard
+    return None
 
 
 def _size(count: int | None) -> str:

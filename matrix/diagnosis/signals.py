@@ -1,0 +1,80 @@
+"""What the signal that began a death says about a sender: the program's own instructions, its own tree, the kernel, a stranger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from matrix.diagnosis import sigkill
+from matrix.diagnosis.cause import finding
+from matrix.diagnosis.limits import TIMERS
+from matrix.diagnosis.native import FAULTS
+from matrix.evidence.deaths import initiating
+from matrix.records import Finding, Observation, SignalSent
+
+EXTERNAL, EXIT, TIME = "external_signal", "library_exit", "watchdog_or_time_limit"
+KILLED: dict[sigkill.Grade, float] = {
+    "kernel, proven": -6.0,
+    "kernel, by its counter": -4.0,
+    "memory at its limit": -1.0,
+    "our own limit": -4.0,
+    "limit of processor time": -4.0,
+    "its own tree": -2.0,
+    "another process": 3.0,
+    "unknown": 1.0,
+}  # nats for a signal from outside
+NAMED = 4.0  # the sender was seen
+
+
+def findings(death: Observation, name: str) -> Iterator[Finding]:
+    """`name`: the signal that began this death."""
+    if name == "SIGKILL":
+        yield from _kill(death)
+    elif name in FAULTS:
+        yield from _fault(death, name)
+    elif name not in TIMERS and name != "SIGXFSZ":
+        yield from _asked_to_end(death, name)
+
+
+def _kill(death: Observation) -> Iterator[Finding]:
+    found = sigkill.attribute(death)
+    if found is None:
+        return
+    fact = f"SIGKILL ({found.grade}): {found.text}"
+    sender = sigkill.sender(death) if found.grade == "another process" else None
+    yield finding(EXTERNAL, "signal", death, NAMED if sender else KILLED[found.grade], fact)
+    if found.grade == "its own tree":
+        yield finding(TIME, "sender", death, 3.0, fact)
+    if found.grade == "limit of processor time":
+        yield finding(TIME, "hard limit", death, 2.0, fact)
+
+
+def _fault(death: Observation, name: str) -> Iterator[Finding]:
+    sent = _by_others(death, name)
+    if sent is None:
+        yield finding(EXTERNAL, "signal", death, -4.0, f"{name} is raised by the program's own instructions")
+    elif sent.inside:
+        fact = f"{name} was sent by {sigkill.describe(sent)}"
+        yield finding(EXTERNAL, "signal", death, -2.0, fact)
+        yield finding(TIME, "sender", death, 3.0, fact)
+    else:
+        yield finding(EXTERNAL, "signal", death, 3.5, f"{name} was sent by {sigkill.describe(sent)}")
+
+
+def _asked_to_end(death: Observation, name: str) -> Iterator[Finding]:
+    """A helper of the program that sends one may stand for a scheduler, so `inside` says nothing; the program itself is no stranger."""
+    sent, all_sent = _by_others(death, name), sigkill.sent(death, name)
+    if sent is None and all_sent and all_sent[0].from_pid:
+        fact = f"{name} was sent by the program to itself, and by nobody else"
+        yield finding(EXTERNAL, "signal", death, -2.0, fact)
+        yield finding(EXIT, "signal", death, 2.5, fact)
+        return
+    yield finding(EXTERNAL, "signal", death, 4.0, f"{name} is sent from outside the program's own instructions")
+    if sent and not sent.inside:
+        yield finding(EXTERNAL, "sender", death, 1.0, f"{name} was sent by {sigkill.describe(sent)}")
+
+
+def _by_others(death: Observation, name: str) -> SignalSent | None:
+    """abort() sends its signal to itself; a handler that has saved sends the one that it got once more."""
+    first = initiating(death.deaths)
+    others = [one for one in sigkill.sent(death, name) if one.from_pid not in (0, one.to_pid)]
+    return next((one for one in others if first and one.to_pid == first.pid), others[0] if others else None)
