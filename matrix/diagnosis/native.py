@@ -223,7 +223,7 @@ def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
     elif fault.access == "execute":
         fact = f"{where} to {address:#x}, where there is no code"
         yield from ((CORRUPTION, 1.5, fact), (ARGUMENT, 0.5, fact))
-    elif address % PAGE == MMAP_HEADER:
+    elif _at_start_of_freed(fault):
         fact = f"{where} at {address:#x}: where the data of a large block of the allocator starts, and nothing is mapped there any more"
         yield from ((CORRUPTION, 2.5, fact), (ARGUMENT, -0.5, fact), (RACE, 0.5, fact))
     elif address % PAGE < EDGE and fault.mapping in ("nothing", "no access", ""):
@@ -236,6 +236,10 @@ def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
     else:
         fact = f"{where} at {address:#x}, which belongs to {fault.mapping} and may not be used so"
         yield from ((ARGUMENT, 1.5, fact), (CORRUPTION, 1.0, fact))
+
+
+def _at_start_of_freed(fault: Fault) -> bool:
+    return fault.address is not None and fault.address % PAGE == MMAP_HEADER and fault.mapping in ("nothing", "no access", "")
 
 
 def the_fault(death: Observation) -> Fault | None:
@@ -338,6 +342,10 @@ def _names(stack: list[Frame]) -> str:
 # ------------------------------------------------------------------ across attempts
 def _repeats(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
     """A wrong argument kills at the same step of the same cell every time; what depends on timing does not."""
+    freed = [death for death in crashed if (fault := the_fault(death)) and fault.address is not None and _at_start_of_freed(fault)]
+    if len(freed) > 1 and len(freed) > len(crashed) / 2:
+        fact = f"{len(freed)} of {len(crashed)} deaths came at the start of a block that was given back"
+        yield finding(CORRUPTION, "repeats", freed[0], 1.0, fact)
     cells: dict[str, list[Observation]] = {}
     for death in crashed:
         cells.setdefault(describe_cell(death.trial.cell), []).append(death)
@@ -345,7 +353,8 @@ def _repeats(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
     if not again:
         return
     alike = [deaths for deaths in again if len({(death.progress.last_step, crash_signal(death)) for death in deaths}) == 1]
-    first, runs = again[0][0], sum(map(len, again))
+    runs = sum(map(len, again))
+    first = next((death for death in crashed if death.trial.cell == case.known_bad), again[0][0])
     if len(alike) == len(again):
         fact = f"all {runs} deaths of cells that died more than once came at the same step of their cell, with the same signal"
         yield finding(RACE, "repeats", first, -1.5 if runs > 2 else -1.0, fact)
