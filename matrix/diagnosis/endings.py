@@ -289,7 +289,7 @@ def _device_contrast(case: Case) -> Iterator[Finding]:
             crashed = crash_signal(death) is not None
             told = any(message.kind in ("cuda error", "cuda assert") for message in death.messages)
             fact = f"it died with {axis}={' and '.join(dying)} and survived with {' or '.join(sorted(fine))}, with nothing else changed"
-            yield finding(DEVICE, "contrast", death, 2.0 + (1.5 if told else 0.5 if crashed else 0.0), fact)
+            yield finding(DEVICE, "contrast", death, 2.0 + (1.5 if told or crashed else 0.0), fact)
             for cause in NATIVE_CRASH if not _heap_is_damaged(death) else ():
                 yield finding(cause, "device", death, -2.0, fact)
 

@@ -6,7 +6,7 @@ the stack pointer, just behind a mapping, at the start of a block that was given
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 
 from matrix.diagnosis import clusters
@@ -76,7 +76,7 @@ CAUSES = (
             remedy("code", "find the write with a checked heap (libc_malloc_debug, valgrind, AddressSanitizer) and repair it"),
         ),
         references=("glibc manual, Heap Consistency Checking", "valgrind manual, Memcheck"),
-        cures_it={"checked_heap": 0.7, "poisoned_heap": 0.7, "valgrind": 0.5, "one_thread": 0.1, "one_core": 0.1, "one_arena": 0.1},
+        cures_it={"checked_heap": 0.5, "poisoned_heap": 0.5, "valgrind": 0.5, "one_thread": 0.1, "one_core": 0.1, "one_arena": 0.1},
     ),
     Cause(
         name=ARGUMENT,
@@ -125,6 +125,7 @@ def findings(case: Case) -> Iterator[Finding]:
         yield from _other_threads(death)
     if crashed:
         yield from _repeats(case, crashed)
+        yield from _same_place(case, crashed)
         for run in case.probed:
             yield from _checked(run)
 
@@ -226,7 +227,7 @@ def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
     elif _at_start_of_freed(fault):
         fact = f"{where} at {address:#x}: where the data of a large block of the allocator starts, and nothing is mapped there any more"
         yield from ((CORRUPTION, 2.5, fact), (ARGUMENT, -0.5, fact), (RACE, 0.5, fact))
-    elif address % PAGE < EDGE and fault.mapping in ("nothing", "no access", ""):
+    elif _behind_the_end(fault):
         fact = f"{where} at {address:#x}: one step behind the end of what is mapped"
         over = (ARGUMENT, 2.5, fact) if fault.access != "write" else (ARGUMENT, 1.5, fact)
         yield from (over, (CORRUPTION, 0.0 if fault.access != "write" else 1.0, fact))
@@ -240,6 +241,10 @@ def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
 
 def _at_start_of_freed(fault: Fault) -> bool:
     return fault.address is not None and fault.address % PAGE == MMAP_HEADER and fault.mapping in ("nothing", "no access", "")
+
+
+def _behind_the_end(fault: Fault) -> bool:
+    return fault.address is not None and fault.address % PAGE < EDGE and fault.mapping in ("nothing", "no access", "")
 
 
 def the_fault(death: Observation) -> Fault | None:
@@ -340,12 +345,21 @@ def _names(stack: list[Frame]) -> str:
 
 
 # ------------------------------------------------------------------ across attempts
+def _same_place(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
+    """Addresses differ from run to run; what kind of place they are does not, when one thing causes them all."""
+    first = next((death for death in crashed if death.trial.cell == case.known_bad), crashed[0])
+    kinds: tuple[tuple[str, Callable[[Fault], bool], str], ...] = (
+        (CORRUPTION, _at_start_of_freed, "at the start of a block that was given back"),
+        (ARGUMENT, _behind_the_end, "one step behind the end of what is mapped"),
+    )
+    for cause, is_there, words in kinds:
+        there = sum(fault is not None and is_there(fault) for fault in map(the_fault, crashed))
+        if there > 1 and there > len(crashed) / 2:
+            yield finding(cause, "same place", first, 1.0, f"{there} of {len(crashed)} deaths came {words}")
+
+
 def _repeats(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
     """A wrong argument kills at the same step of the same cell every time; what depends on timing does not."""
-    freed = [death for death in crashed if (fault := the_fault(death)) and fault.address is not None and _at_start_of_freed(fault)]
-    if len(freed) > 1 and len(freed) > len(crashed) / 2:
-        fact = f"{len(freed)} of {len(crashed)} deaths came at the start of a block that was given back"
-        yield finding(CORRUPTION, "repeats", freed[0], 1.0, fact)
     cells: dict[str, list[Observation]] = {}
     for death in crashed:
         cells.setdefault(describe_cell(death.trial.cell), []).append(death)

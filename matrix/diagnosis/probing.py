@@ -106,8 +106,8 @@ def _answer(case: Case, run: Observation) -> str | None:
         return None
     alike = outcome.signature == case.signature
     if next(iter(run.trial.probes)) in HEAP:
-        if alike and not _one_step(case):
-            return None  # it dies anywhere without the probe as well
+        if alike and not _same_place(case, run) and not _one_step(case):
+            return None  # it dies at any step without the probe as well
         return "died" if alike and _same_place(case, run) else "survived"
     return "died" if alike else None
 

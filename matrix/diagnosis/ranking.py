@@ -14,7 +14,7 @@ from matrix.records import Fact, Finding, Grade, NotCollected, Ranked, RuledOut
 UNKNOWN_NATS = 2.0  # what a cause's evidence must beat before it is likelier than "something that is not in the catalogue"
 CAPS: dict[Grade, float] = {"confirmed": 0.98, "supported": 0.9, "suspected": 0.7}  # evidence without a contrast proves less than it seems
 RULED_OUT = -3.0
-SPECIFIC = 3.0  # nats of evidence that is for this cause and not for its whole family
+SPECIFIC = 2.5  # nats of evidence that is for this cause and not for its whole family
 SHARED = "shared"  # the rule of evidence that a whole family of causes has
 ONCE = ("other thread", "short file", "recursion", "heap", "checked heap", "sender")  # mostly missed, so seen once is seen
 ELSEWHERE = 0.5  # of what deaths in other cells say where those of the known-bad cell say nothing: they may be another failure
