@@ -6,6 +6,7 @@ A setting is "" for the default, else one number: bytes, a count, processors' wo
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import sys
 from pathlib import Path
@@ -176,6 +177,6 @@ def number(setting: str, what: str) -> float:
         value = float(setting)
     except ValueError:
         value = -1.0
-    if value < 0:
+    if not 0 <= value < math.inf:  # not a number is neither
         raise Unavailable(f"{setting!r} is not {what}")
     return value
