@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from matrix.records import Fact, Failure, Ranked, Value, Verdict
+from matrix.records import Fact, Failure, Ranked, Remedy, Value, Verdict
 from reports.folder import RunFolder
 from reports.model import Block, Bullets, Code, Details, Heading, Line, Para, Row, Section, Span, Table, code, line, strong
 from reports.text import interval, listed, one_line, percent, plural, sentence
@@ -49,8 +49,20 @@ def _evidence(folder: RunFolder, entry: Ranked, opened: bool) -> Details:
     blocks += [Heading("Contradicts"), _facts(folder, entry.contradicts, "No fact that speaks against it was recorded.")]
     missing = [line(strong(f"{one_line(gap.what)}."), f" {sentence(gap.why)}") for gap in entry.not_collected]
     blocks += [Heading("Not collected"), Bullets(missing) if missing else Para(line("Nothing was recorded as missing."))]
+    if entry.remedies:
+        blocks += [Heading("What helps against this cause"), Bullets([_remedy(remedy) for remedy in entry.remedies])]
+        blocks += [Para(line("In general; whether it helped here is under the fix." + _read_on(entry.references)))]
     grade = "" if entry.cause == "unknown" else f", {entry.grade}"
     return Details(f"{cause(entry.cause).title} ({percent(entry.probability)}{grade})", blocks, opened)
+
+
+def _remedy(remedy: Remedy) -> Line:
+    cost = f" Cost: {remedy.cost}." if remedy.cost else ""
+    return line(strong(f"{remedy.kind}: "), f"{remedy.change}.{cost}")
+
+
+def _read_on(references: Sequence[str]) -> str:
+    return f" To read on: {'; '.join(references)}." if references else ""
 
 
 def _culprit(culprit: dict[str, list[Value]], first: Ranked) -> list[Line]:
