@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
+from reports.redact.edges import LONGEST_WRAPPED, NARROWEST_TERMINAL, Edge, edges, is_more
 from reports.redact.entropy import random_words
 from reports.redact.hits import Hit, merged, settled
 from reports.redact.identity import Identities
@@ -15,12 +16,11 @@ from reports.redact.shapes import ANY_PREFIX, TRACES, shaped
 from reports.redact.triage import segments
 from reports.redact.vault import TOKEN
 
-NARROWEST_TERMINAL = 40
 TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[ -/]*[0-~])")
-BREAK = re.compile(r"(?<=[A-Za-z0-9+/=_.~-])(?:\\?\r?\n|\r)(?=[A-Za-z0-9+/=_.~@:-])")
-LONGEST_WRAPPED, MOST_BREAKS, WIDEST_BREAK = 600, 4, 2
-_REST_OF_WORD = re.compile(r"\r?\n([A-Za-z0-9+/=_~.-]{4,})(?=\s|$)")
-_WHOLE_LINE = re.compile(r"\r?\n[A-Za-z0-9+/=_~-]{4,}(?=\r?\n|$)")
+BREAK = re.compile(r"(?<=[A-Za-z0-9+/=_.~@:%&?;-])(?:\\?\r?\n|\r)(?=[A-Za-z0-9+/=_.~@:%&?;-])")
+MOST_BREAKS, WIDEST_BREAK = 4, 2
+_REST_OF_WORD = re.compile(r"\r?\n([A-Za-z0-9+/=_~.-]{4,})(?=[\s;&,\"']|$)")
+_WHOLE_LINE = re.compile(r"\r?\n[A-Za-z0-9+/=_~.-]{4,}(?=\r?\n|$)")
 
 
 class View:
@@ -67,7 +67,8 @@ def _in_lines(text: str, identities: Identities) -> list[Hit]:
 
 def _plain(text: str, identities: Identities) -> list[Hit]:
     secrets = [_with_rest(text, hit) for hit in (*shaped(text), *named(text), *random_words(text))]
-    secrets = settled([*secrets, *_across_lines(text, {hit.start for hit in secrets})])
+    known = {hit.start for hit in secrets}
+    secrets = settled([*secrets, *_across_lines(text, known), *_cut_names(text, known)])
     hits = merged(secrets, identities.find(text))
     return [hit for hit in hits if not TOKEN.search(text, hit.start, hit.end)]
 
@@ -94,17 +95,36 @@ def _joined(text: str, begin: int, end: int) -> list[Hit]:
     return []
 
 
+def _cut_names(text: str, known: set[int]) -> Iterator[Hit]:
+    """Keys whose name, prefix or frame the edge of a terminal cut in two, so that neither line shows what they are."""
+    for edge in edges(text):
+        begin = max(edge.start, edge.end - LONGEST_WRAPPED)
+        view = View(text[begin : edge.stop], BREAK)
+        for hit in map(view.back, (*shaped(view.text), *named(view.text))):
+            moved = Hit(hit.start + begin, hit.end + begin, hit.kind)
+            is_new = moved.start > edge.end or moved.start not in known
+            if is_new and moved.end + WIDEST_BREAK > edge.end and _is_wrapped(text, moved, edge):
+                yield moved
+
+
+def _is_wrapped(text: str, hit: Hit, edge: Edge) -> bool:
+    """Whether what follows the break is more of the key and not the first word of another line."""
+    if hit.start > edge.end:
+        return text.find("\n", edge.end + 1, hit.start) < 0  # what begins further below has an edge of its own
+    return hit.end < edge.end or hit.end == len(text) or text[hit.end] in "\r\n" or is_more(text[edge.end + 1 : hit.end])
+
+
 def _with_rest(text: str, hit: Hit) -> Hit:
-    """With what follows on the next line when the value ran to the end of its line and the next one begins with more of it."""
-    if (hit.end < len(text) and text[hit.end] not in "\r\n") or hit.kind == "private-key":
-        return hit
-    rest = _REST_OF_WORD.match(text, hit.end)
-    if not rest or "=" in rest[1].rstrip("="):
-        return hit
-    wrapped = hit.end - text.rfind("\n", 0, hit.start) > NARROWEST_TERMINAL and _WHOLE_LINE.match(text, hit.end)
-    return hit._replace(end=rest.end(1)) if wrapped or _is_more(rest[1]) else hit
-
-
-def _is_more(word: str) -> bool:
-    """Letters and digits mixed, as no word and no number has them."""
-    return len(word) >= 6 and len(re.findall(r"[A-Za-z]+|\d+", word)) >= 4
+    """With what follows on the next lines when the value ran to the end of its line and the next one begins with more of it."""
+    width = hit.end - text.rfind("\n", 0, hit.start) - 1
+    while hit.kind != "private-key" and (hit.end == len(text) or text[hit.end] in "\r\n"):
+        rest = _REST_OF_WORD.match(text, hit.end)
+        if not rest or "=" in rest[1].rstrip("="):
+            break
+        wrapped = width >= NARROWEST_TERMINAL and _WHOLE_LINE.match(text, hit.end)
+        if not wrapped and not is_more(rest[1]):
+            break
+        hit = hit._replace(end=rest.end(1))
+        if len(rest[1]) != width:
+            break  # only a line as long as the first one was broken too
+    return hit

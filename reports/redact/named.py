@@ -74,6 +74,7 @@ _PLACEHOLDER = re.compile(
 _KEYLIKE = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z])[\w+/=.:~!@#$%^&*-]{12,}")
 _SERVICE_VALUE = re.compile(r"(?=[^\d]*\d)(?=[\d_:=+/.-]*[A-Za-z])[\w:=+/.~-]{14,}")
 _PATH = re.compile(r"(?:~|\.{1,2})?/[^/\s]+/.*|~?/[\w.-]*|[A-Za-z]:\\.*|\.{1,2}/.*|[\w.-]+(?:/[\w.-]+)+\.\w{1,5}")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]{32,}={0,2}")
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|[+-]?(?=[.,]?\d)\d{0,15}[.,]?\d*(?:[eE][+-]?\d+)?[a-zA-Z%]{0,3}|\d{1,2}(?::\d\d)+(?:\.\d+)?")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s@]*", re.IGNORECASE)
 
@@ -147,11 +148,18 @@ def is_secret(value: str, strength: Strength, name: str = "") -> bool:
     value = value.strip()
     if strength == 0 or not value or value.lower() in _TRIVIAL or _PLACEHOLDER.fullmatch(value):
         return False
-    if (_PATH.fullmatch(value) and not looks_random(value)) or _NUMBER.fullmatch(value) or _URL.fullmatch(value):
+    if _is_path(value) or _NUMBER.fullmatch(value) or _URL.fullmatch(value):
         return strength == 2 and "/" not in value and len(value) > 3 and _is_password(name)
     if strength == 2:
         return len(value) > 1
     return bool(_KEYLIKE.fullmatch(value) or _SERVICE_VALUE.fullmatch(value)) and not _has_words(value)
+
+
+def _is_path(value: str) -> bool:
+    """Not a key of base64 that begins with a slash, or has a few: it stays random without them."""
+    if not _PATH.fullmatch(value) or looks_random(value):
+        return False
+    return not (_BASE64.fullmatch(value) and looks_random(value.replace("/", "")))
 
 
 def _is_password(name: str) -> bool:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
+from reports.redact.edges import edges
 from reports.redact.entropy import LONG_WORD, looks_random
 from reports.redact.identity import TRACES
 from reports.redact.named import CLUES, NAMES, strength_of
 from reports.redact.shapes import ANY_PREFIX
 from reports.redact.shapes import TRACES as FORM_TRACES
 
-LINES_AFTER = 2  # a key that is wrapped goes on there
+LINES_AFTER = 4  # a key that is wrapped goes on there
 _DULL = re.compile(r"[\W\d_]*[A-Za-z]{0,3}[\W\d_]*")
 _KEY_BEGIN, _KEY_END = "-----BEGIN ", "-----END "
 
@@ -23,10 +24,11 @@ _KEY_BEGIN, _KEY_END = "-----BEGIN ", "-----END "
 def segments(text: str, names: Collection[str]) -> Iterator[tuple[int, int]]:
     """Spans of whole lines that may hold something; `names` are words that always matter."""
     telling = {word for word in set(text.split()) if _matters(word)}
-    if not telling and not any(name in text for name in names):
+    cut = {edge.start for edge in edges(text)}
+    if not telling and not cut and not any(name in text for name in names):
         return
     first, last = -1, -1
-    for start, end in _telling_lines(text, telling, names):
+    for start, end in _telling_lines(text, telling, cut, names):
         if first >= 0 and start <= last:
             last = max(last, end)
             continue
@@ -51,12 +53,12 @@ def _matters(word: str) -> bool:
     )
 
 
-def _telling_lines(text: str, telling: set[str], names: Collection[str]) -> Iterator[tuple[int, int]]:
+def _telling_lines(text: str, telling: set[str], cut: set[int], names: Collection[str]) -> Iterator[tuple[int, int]]:
     """Each with the lines after it that a wrapped key, or the rest of a private key, may take."""
     position, end_of_key = 0, -1
     for line in text.splitlines(keepends=True):
         start, position = position, position + len(line)
-        if not telling.isdisjoint(line.split()) or any(name in line for name in names):
+        if start in cut or not telling.isdisjoint(line.split()) or any(name in line for name in names):
             end = position
             for _ in range(LINES_AFTER):
                 end = text.find("\n", end) + 1 or len(text)

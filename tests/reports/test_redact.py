@@ -181,6 +181,47 @@ def test_a_secret_is_found_through_colours_and_over_a_line_end() -> None:
     assert ANSI.sub("", text) == "a REDACTED-github-token-1 b\nc REDACTED-github-token-1 d\n"
 
 
+def broken(name: str, secret: str, at: int, width: int) -> str:
+    """`NAME=secret` at the end of a log line whose first line end falls `at` characters behind the begin of the name."""
+    room = width - at
+    text = f"[2026-01-02 03:04:05] INFO {'-' * width}"[: room - 1] + " " * (room > 0) + f"{name}={secret}"
+    return "\n".join(text[start : start + width] for start in range(0, len(text), width))
+
+
+def halves(secret: str) -> tuple[str, ...]:
+    half = len(secret) // 2
+    return (secret[:half], secret[half:]) if half >= 10 else (secret,)
+
+
+@pytest.mark.parametrize("width", [72, *(pytest.param(width, marks=pytest.mark.nightly) for width in (40, 60, 80, 132))])
+def test_a_key_goes_wherever_the_edge_of_a_terminal_cuts_its_name_or_itself(width: int) -> None:
+    left, lost, tried = [], 0, 0
+    for kind, (name, _) in KINDS.items():
+        chance = random.Random(f"{width} {kind}")
+        for at in range(1, min(width, len(f"{name}={value(kind, chance)}"))):
+            secret = value(kind, chance)
+            text = redacted(f"{broken(name, secret, at, width)}\nstep 1 loss=2.3\n")
+            left += [(kind, at)] if any(half in text or half in text.replace("\n", "") for half in halves(core(secret))) else []
+            lost += "step 1 loss=2.3" not in text
+            tried += 1
+    assert tried > 4000 and left == []
+    assert lost <= tried / 1000  # a key may end with the line's last character and the next line look like more of it
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "2026-01-02 03:04:05 INFO trainer: the tokenizer has written its new max_\ntokens=512 lr=0.1 key=a\n",
+        "2026-01-02 03:04:05 WARNING loader: this run has no value for its api_key\nstep=12 loss=2.31\n",
+        "2026-01-02 03:04:05 INFO downloading https://example.com:443/models/bert\nuser@3 of 12\n",
+        "2026-01-02 03:04:05 INFO loaded libscipy_openblas64_-6bb31eeb.so build-id 8f3aa1b2c3d4e5f6\n0718293a4b5c6d7e8f901234\n",
+        "2026-01-02 03:04:05 INFO rank 0 waits for the others at 127.0.0.1:29500\nEpoch 3: 100%|####| 12/12\n",
+    ],
+)
+def test_lines_that_only_happen_to_stand_below_each_other_are_not_joined(lines: str) -> None:
+    assert redacted(lines) == lines
+
+
 @pytest.mark.parametrize("title", ["RSA PRIVATE KEY", "OPENSSH PRIVATE KEY", "PRIVATE KEY", "PGP PRIVATE KEY BLOCK"])
 def test_a_private_key_goes_whole_also_when_the_log_ends_within_it(title: str) -> None:
     key = private_key(random.Random(5), title)
