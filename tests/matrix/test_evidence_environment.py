@@ -41,7 +41,7 @@ def test_forks_and_the_roles_of_the_processes(tmp_path: Path) -> None:
     ]
     assert facts.processes[pid].role == "main"
     roles = [process.role for process in facts.processes.values() if process.ppid == pid]
-    assert sorted(roles) == ["other", "worker", "worker", "worker"]  # the other one is multiprocessing's resource tracker
+    assert [role for role in roles if role != "other"] == ["worker"] * 3  # multiprocessing's resource tracker may end before it says so
 
 
 def test_exits_have_a_short_place_and_a_normal_end_is_told_apart(tmp_path: Path) -> None:
