@@ -30,7 +30,22 @@ COUNTS = {
     "fsize": "the size of a file",
     "memlock": "locked memory",
     "data": "data",
+    "as": "the address space",
+    "cpu": "processor time",
+    "stack": "the stack",
 }
+COUNTED = ("nofile", "nproc", "fsize", "memlock", "data")  # what is counted against its limit
+LIFTED = {
+    "nofile": RESOURCE,
+    "nproc": RESOURCE,
+    "fsize": RESOURCE,
+    "memlock": RESOURCE,
+    "data": RESOURCE,
+    "as": RESOURCE,
+    "cpu": TIME,
+    "stack": "stack_overflow",
+}
+HIGHER = 1.5  # times a limit: a higher one
 SAID = {
     "too many files": (RESOURCE, 3.5),
     "no more processes": (RESOURCE, 3.5),
@@ -99,12 +114,13 @@ def findings(case: Case) -> Iterator[Finding]:
     for death in case.deaths:
         yield from _messages(case, death)
         yield from _counts(death)
-        yield from _address_space(case, death)
+        yield from _address_space(death)
         yield from _timer(death)
         yield from _room(case, death)
         yield from _mapped(death)
     if case.deaths:
         yield from _timing(case)
+        yield from _without_the_limit(case)
 
 
 def _messages(case: Case, death: Observation) -> Iterator[Finding]:
@@ -143,7 +159,7 @@ def _counts(death: Observation) -> Iterator[Finding]:
             fact += f", {trend.per_step.value:.2g} with every step" if grew and trend.per_step else ""
             yield finding(RESOURCE, "count", death, 3.5 if grew else 2.5, fact)
     for bound in _bounds(death):
-        if bound.name in COUNTS and bound.used is not None and bound.used >= NEAR * bound.soft:
+        if bound.name in COUNTED and bound.used is not None and bound.used >= NEAR * bound.soft:
             yield finding(RESOURCE, "count", death, 3.0, f"{bound.used} of {bound.soft} {COUNTS[bound.name]} were in use")
     if death.exit.signal == "SIGXFSZ":
         fact = "SIGXFSZ: the kernel sends it when a file grows beyond the limit of file sizes"
@@ -155,30 +171,44 @@ def _bounds(death: Observation) -> list[Bound]:
     return [bound for settings in death.settings for bound in settings.bounds]
 
 
-def _address_space(case: Case, death: Observation) -> Iterator[Finding]:
+def _address_space(death: Observation) -> Iterator[Finding]:
     """An allocation that the limit refused: an exception, or a null pointer that nobody checked."""
-    bound = next((b for b in _bounds(death) if b.name == "as" and b.used is not None), None)
-    fault = the_fault(death)
-    refused = any(message.kind == "out of memory" for message in death.messages) or (
-        fault is not None and fault.address is not None and fault.address < NULL
-    )
-    if bound is None or bound.used is None:
-        seen_late = any(settings.last_s >= LATE * death.wall_s for settings in death.settings)
-        if seen_late and not any(b.name == "as" for b in _bounds(death)):
+    bound, fault = next((b for b in _bounds(death) if b.name == "as"), None), the_fault(death)
+    null = fault is not None and fault.address is not None and fault.address < NULL
+    refused = null or any(message.kind == "out of memory" for message in death.messages)
+    if bound is None:
+        if any(settings.last_s >= LATE * death.wall_s for settings in death.settings):
             yield finding(RESOURCE, "address space", death, -1.0, "no process of it had a limit on its address space")
         return
-    fact = f"its address space held {bound.used >> 20} MiB of the {bound.soft >> 20} MiB that its limit allows"
-    much = bound.used >= SOME_SPACE * bound.soft and not any(
-        b.name == "as" and b.soft == bound.soft and (b.used or 0) >= bound.used for survivor in case.survivors for b in _bounds(survivor)
-    )
-    if refused and not much:
+    used = max(bound.used or 0, (fault.mapped_bytes or 0) if fault else 0)
+    fact = f"its address space held {used >> 20} MiB of the {bound.soft >> 20} MiB that its limit allows"
+    if refused and used < SOME_SPACE * bound.soft:
         yield finding(RESOURCE, "address space", death, 1.0, f"{fact}; an allocation was refused")
     elif refused:
-        yield finding(RESOURCE, "address space", death, 4.5, f"{fact}, and an allocation was refused", "observation.json")
-        for cause in ("memory_working_set", "native_bad_argument", "python_exception"):
-            yield finding(cause, "address space", death, -2.5, f"{fact}, and an allocation was refused")
-    elif bound.used >= NEAR_SPACE * bound.soft:
+        what = "a null pointer was used" if null else "an allocation was refused"
+        yield finding(RESOURCE, "address space", death, 3.5, f"{fact}, and {what}")
+        for cause in ("memory_working_set", "native_bad_argument", "native_memory_corruption", "python_exception"):
+            yield finding(cause, "address space", death, -1.5, f"{fact}, and {what}")
+    elif used >= NEAR_SPACE * bound.soft:
         yield finding(RESOURCE, "address space", death, 2.5, fact)
+
+
+def _without_the_limit(case: Case) -> Iterator[Finding]:
+    """A change of one axis that lifts a limit, and the program lives: the limit takes part."""
+    dying = [death for death in case.deaths if death.trial.cell == case.known_bad and death.settings]
+    if not dying:
+        return
+    for bound in _bounds(dying[0]):
+        cause = LIFTED.get(bound.name)
+        for survivor in case.survivors if cause else ():
+            changed = [axis for axis, value in survivor.trial.cell.items() if case.known_bad.get(axis) != value]
+            theirs = [b.soft for b in _bounds(survivor) if b.name == bound.name]
+            if cause and len(changed) == 1 and survivor.settings and all(soft >= HIGHER * bound.soft for soft in theirs):
+                now = f"{min(theirs)}" if theirs else "none"
+                change = f"{changed[0]}={survivor.trial.cell[changed[0]]}"
+                fact = f"with {change} alone the limit on {COUNTS[bound.name]} is {now} instead of {bound.soft}"
+                yield finding(cause, "limit lifted", dying[0], 2.5, f"{fact}, and it survives (attempt {survivor.attempt})")
+                break
 
 
 # ------------------------------------------------------------------ time

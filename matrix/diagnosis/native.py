@@ -126,8 +126,9 @@ def findings(case: Case) -> Iterator[Finding]:
     if crashed:
         yield from _repeats(case, crashed)
         yield from _same_place(case, crashed)
+        guilty = {frame.library for death in crashed for frame in clusters.relevant(death.native_stack) if frame.library}
         for run in case.probed:
-            yield from _checked(run)
+            yield from _checked(run, guilty)
 
 
 def crash_signal(death: Observation) -> str | None:
@@ -240,11 +241,21 @@ def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
 
 
 def _at_start_of_freed(fault: Fault) -> bool:
-    return fault.address is not None and fault.address % PAGE == MMAP_HEADER and fault.mapping in ("nothing", "no access", "")
+    return (
+        fault.address is not None
+        and fault.address >= NULL
+        and fault.address % PAGE == MMAP_HEADER
+        and fault.mapping in ("nothing", "no access", "")
+    )
 
 
 def _behind_the_end(fault: Fault) -> bool:
-    return fault.address is not None and fault.address % PAGE < EDGE and fault.mapping in ("nothing", "no access", "")
+    return (
+        fault.address is not None
+        and fault.address >= NULL
+        and fault.address % PAGE < EDGE
+        and fault.mapping in ("nothing", "no access", "")
+    )
 
 
 def the_fault(death: Observation) -> Fault | None:
@@ -284,7 +295,7 @@ def _recursion(death: Observation) -> Iterator[Finding]:
         yield finding(OVERFLOW, "message", death, 2.5, f"it said so: {line}", "stderr.log")
 
 
-def _checked(run: Observation) -> Iterator[Finding]:
+def _checked(run: Observation, guilty: set[str]) -> Iterator[Finding]:
     """What a checked heap saw: the misuse itself, before the crash that it causes."""
     held = all(result.held for result in run.probes)
     if not held or not run.trial.probes:
@@ -292,6 +303,8 @@ def _checked(run: Observation) -> Iterator[Finding]:
     if line := _said(run, "heap damaged"):
         yield finding(CORRUPTION, "checked heap", run, 3.5, f"with a checked heap it ends at the damage: {line}", "stderr.log")
     for error in run.heap_errors:
+        if not any(library in frame for frame in error.frames for library in guilty):
+            continue  # of some other library, which is used to it
         where = f" in {error.frames[0]}" if error.frames else ""
         fact = f"valgrind saw an {error.what[:1].lower()}{error.what[1:]}{where}: {error.about or 'no block of the heap'}"
         wild = "not stack'd" in error.about

@@ -84,6 +84,7 @@ def _of_image(image: CoreImage, state: Interrupted, files: list[Mapping], stack_
     address = state.address if trap in ("segfault", "bus error") else None
     at_ip = _at(files, state.ip)
     return Fault(
+        mapped_bytes=sum(segment.end - segment.start for segment in image.segments),
         source="core",
         tid=state.tid,
         trap=trap,

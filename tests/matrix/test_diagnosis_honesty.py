@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from matrix.records import Bound, Death, Exit, Fault, Filesystem, Memory, Metric, ProcessSettings, Progress, ShortFile
+from matrix.records import Bound, Death, Exit, Fault, Filesystem, Frame, HeapError, Memory, Metric, ProcessSettings, Progress, ShortFile
 from tests.matrix.test_diagnosis import GIB, both, died, lived, verdict
 from tests.matrix.test_diagnosis_catalogue import failed, fault, raised, says, segv
 from tests.matrix.test_diagnosis_memory import killed, workers
@@ -132,3 +132,34 @@ def test_a_worker_that_the_kernel_killed_is_a_memory_death_also_when_its_parent_
     }
     found = verdict({("u", 1): facts, ("v", 1): lived(), ("v", 2): lived()})
     assert found.failures[0].signature == "SIGKILL:memory"
+
+
+def test_what_valgrind_says_of_another_library_is_not_about_the_crash() -> None:
+    stack = [Frame(function="gather", library="libjob.so", kind="native", trust="symbol")]
+    here = HeapError(
+        pid=7, what="Invalid read of size 8", frames=["gather (in /x/libjob.so)"], about="0 bytes after a block of size 8 alloc'd"
+    )
+    crash = segv(faults=[fault(0x7F1234567890)], native_stack=stack)
+    answers = {("u", 1): crash, ("v", 1): lived(), ("v", 2): lived()}
+
+    def said(error: HeapError) -> list[str]:
+        found = verdict(answers, probed={"valgrind": {**crash, "heap_errors": [error]}})
+        return [fact.fact for entry in found.ranking for fact in [*entry.supports, *entry.contradicts] if "valgrind saw" in fact.fact]
+
+    assert said(here)
+    assert not said(dataclasses.replace(here, frames=["strncmp (in /lib/libc.so.6)"]))
+
+
+def test_a_null_pointer_is_no_place_behind_the_end_of_anything() -> None:
+    found = verdict({("u", 1): NULL, ("v", 1): lived(), ("v", 2): lived()})
+    assert not any("behind the end" in fact.fact for entry in found.ranking for fact in entry.supports)
+
+
+def test_a_change_that_lifts_a_limit_and_survives_speaks_for_the_limit() -> None:
+    bounded, free = as_limit(800 * MIB, 300 * MIB), [ProcessSettings(pid=7, role="main", last_s=3.0)]
+    crash = {**NULL, "settings": bounded}
+    lifted = verdict({("u", 1): crash, ("v", 1): lived(settings=free), ("v", 2): lived(settings=free)})
+    kept = verdict({("u", 1): crash, ("v", 1): lived(settings=bounded), ("v", 2): lived(settings=bounded)})
+    assert (lifted.ranking[0].cause, lifted.ranking[0].grade) == ("resource_limit", "confirmed")
+    assert any("is none instead of" in fact.fact for fact in lifted.ranking[0].supports)
+    assert kept.ranking[0].grade != "confirmed"
