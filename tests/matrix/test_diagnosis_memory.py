@@ -163,7 +163,7 @@ PROGRAM = Path(__file__).parents[1] / "children" / "runs_out_of_memory.py"
     [
         ("workers", [2, 4, 8], "memory_worker_multiplication"),
         ("leak", [0, 8], "memory_retention"),
-        ("batch", [10, 60, 400], "memory_working_set"),
+        pytest.param("batch", [10, 60, 400], "memory_working_set", marks=pytest.mark.nightly),
     ],
 )
 def test_a_real_program_that_is_killed_by_the_kernel_is_diagnosed(tmp_path: Path, axis: str, values: list[int], cause: str) -> None:

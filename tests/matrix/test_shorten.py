@@ -132,7 +132,7 @@ def test_with_nothing_to_try_it_says_what_to_give() -> None:
         shorten.candidates(SPEC, [crashed("gather")], [])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(bool(cgroup.why_not()), reason=f"no memory cgroup here: {cgroup.why_not()}")
 def test_a_real_leak_dies_alike_and_sooner_under_a_scaled_limit_and_the_specification_keeps_its_comments(tmp_path: Path) -> None:
     command = json.dumps([sys.executable, str(PROGRAM), "--max-steps", "400"])
