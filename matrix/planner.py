@@ -70,11 +70,11 @@ class Planner:
         """Until the search has no more questions or a budget is spent; an incomplete verdict when it was asked to end before.
 
         Raises RunnerError and OSError when the surroundings fail."""
-        self._write(complete=False)
+        self._write(self._case(), complete=False)
         while not asked_to_end.is_set():
             self._fill()
             if not self.pool.running:
-                return self._write(complete=True)
+                return self._write(self._case(), complete=True)
             observation = self.pool.wait(TICK_S)
             if observation is not None:
                 self._take(observation)
@@ -89,7 +89,7 @@ class Planner:
             if observation is not None and observation.exit.ended_by != "interrupt":
                 self._take(observation)
             self.view.refresh(self.pool.running)
-        return self._write(complete=False)
+        return self._write(self._case(), complete=False)
 
     # -------------------------------------------------------------- asking
     def _fill(self) -> None:
@@ -120,14 +120,14 @@ class Planner:
         case = self._case()
         shares = {entry.cause: entry.probability for entry in self._verdict.ranking} if self._verdict else {}
         name = probing.propose(case, shares, catalogue.CAUSES, self._can_probe, probes.NAMES)
-        return self._probe_trial(name) if name else None
+        return self._probe_trial(self.search.new_id(), name) if name else None
 
-    def _probe_trial(self, name: str) -> Trial:
+    def _probe_trial(self, number: int, name: str) -> Trial:
         why = f"An intervention of the tool's own, to tell why it dies: {name.replace('_', ' ')}."
-        return Trial(id=self.search.new_id(), cell=dict(self.spec.known_bad), purpose="find", probes={name: ""}, why=why)
+        return Trial(id=number, cell=dict(self.spec.known_bad), purpose="find", probes={name: ""}, why=why)
 
     def _can_probe(self, name: str) -> bool:
-        trial = Trial(id=0, cell=dict(self.spec.known_bad), purpose="find", probes={name: ""})
+        trial = self._probe_trial(0, name)  # it is only asked about
         if reason := self._assembly.unavailable(trial, self._cpus()) or self._too_slow(name):
             self._no_probe[name] = reason
         return not reason
@@ -191,11 +191,15 @@ class Planner:
         trial = self._trials[attempt]
         if trial.watched:
             self.search.tell(trial, self.outcomes[attempt])
-        verdict = self._write(complete=False)
-        advise(self.search, self._case(), verdict.ranking[0].cause)
+        self._judge()
         self.view.finished(attempt, trial, self.outcomes[attempt], self.search.leading())
         if trial.purpose == "calibrate":
             self.view.expects(self.search.expected_runs(self._crash_rate()))
+
+    def _judge(self) -> None:
+        """The verdict so far, and what it makes of the changes that survive."""
+        case = self._case()  # one for both: the search's result takes longer than a decision
+        advise(self.search, case, self._write(case, complete=False).ranking[0].cause)
 
     def _crash_rate(self) -> float:
         """Share of deaths among the answers of the calibration."""
@@ -203,8 +207,8 @@ class Planner:
         deaths, survivals = kinds.count("died"), kinds.count("survived")
         return deaths / (deaths + survivals) if deaths + survivals else 1.0
 
-    def _write(self, *, complete: bool) -> Verdict:
-        verdict = build(self._case(), name=self.spec.name, complete=complete, wall_s=self._wall_before_s + time.monotonic() - self._started)
+    def _write(self, case: Case, *, complete: bool) -> Verdict:
+        verdict = build(case, name=self.spec.name, complete=complete, wall_s=self._wall_before_s + time.monotonic() - self._started)
         observer = observer_control.result(
             self.observations, self.outcomes, dict(self.spec.known_bad), wanted=self.spec.evidence.control, complete=complete
         )
@@ -244,7 +248,7 @@ class Planner:
                 self.search.tell(trial, self.outcomes[attempt.id])
             self.view.finished(attempt.id, trial, self.outcomes[attempt.id], "")
         if self.observations:
-            advise(self.search, self._case(), self._write(complete=False).ranking[0].cause)
+            self._judge()
             self.view.expects(self.search.expected_runs(self._crash_rate()))
 
     def _complete(self) -> Iterator[tuple[Attempt, Observation]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 from matrix.evidence.runtimes import duplicates
@@ -12,7 +13,7 @@ from matrix.search import Result
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
-    """One failure of one specification: all its attempts, seen from one signature."""
+    """One failure of one specification: all its attempts up to now, seen from one signature.  Made anew after every attempt."""
 
     known_bad: Cell
     observations: Sequence[Observation]
@@ -21,28 +22,41 @@ class Case:
     result: Result
     signature: str | None  # of the failure that is looked at; None: nothing died
     observed_steps: Sequence[int] = ()  # of deaths in the known-bad cell that people had before
-    no_probe: dict[str, str] = dataclasses.field(
-        default_factory=dict
-    )  # interventions that were wanted and cannot be had here, with the reason
+    no_probe: dict[str, str] = dataclasses.field(default_factory=dict)  # probe that was wanted -> why it cannot be had here
 
-    @property
+    @functools.cached_property
     def deaths(self) -> list[Observation]:
         """Attempts without a probe that died of this signature."""
         return [o for o in self.unprobed if self.outcomes[o.attempt].signature == self.signature is not None]
 
-    @property
+    @functools.cached_property
     def survivors(self) -> list[Observation]:
         return [o for o in self.unprobed if self.outcomes[o.attempt].kind == "survived"]
 
-    @property
+    @functools.cached_property
     def unprobed(self) -> list[Observation]:
         """Attempts that say what their cell does by itself."""
         return [o for o in self.observations if not o.trial.probes and o.trial.purpose != "control"]
 
-    @property
+    @functools.cached_property
     def probed(self) -> list[Observation]:
         """Attempts under an intervention of the tool's own."""
         return [o for o in self.observations if o.trial.probes]
+
+    @functools.cached_property
+    def bad_deaths(self) -> list[Observation]:
+        """Those of the known-bad cell itself."""
+        return [death for death in self.deaths if death.trial.cell == self.known_bad]
+
+    @functools.cached_property
+    def beside(self) -> list[tuple[str, Observation]]:
+        """Survivors that differ from the known-bad cell in one axis alone, each with that axis."""
+        found = []
+        for survivor in self.survivors:
+            changed = [axis for axis, value in survivor.trial.cell.items() if self.known_bad.get(axis) != value]
+            if len(changed) == 1:
+                found.append((changed[0], survivor))
+        return found
 
     @property
     def death_rate(self) -> float:

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal
 
-from matrix.records import Finding, Observation, Remedy
+from matrix.records import Finding, Message, MessageKind, Observation, Remedy
 
 RemedyKind = Literal["axis", "environment", "limit", "package", "code"]
+SHARED = "shared"  # the rule of evidence that a whole family of causes has: it confirms none of them
 NEUTRAL = 0.03  # chance that an intervention which has nothing to do with a cause makes its death go away
 
 
@@ -39,3 +40,8 @@ def remedy(kind: RemedyKind, change: str, cost: str = "") -> Remedy:
 
 def finding(cause: str, rule: str, observation: Observation, weight: float, fact: str, file: str = "observation.json") -> Finding:
     return Finding(cause=cause, rule=rule, weight=weight, fact=fact, attempt=observation.attempt, file=file)
+
+
+def message(run: Observation, kind: MessageKind) -> Message | None:
+    """The first line of its output whose words are of that kind."""
+    return next((message for message in run.messages if message.kind == kind), None)

@@ -21,11 +21,8 @@ def advise(search: Search, case: Case, cause: str) -> None:
 
     All of it each time: what was said while another cause was leading holds no more."""
     search.withdraw_advice()
-    for survivor in case.survivors:
-        changed = [(axis, value) for axis, value in survivor.trial.cell.items() if value != case.known_bad[axis]]
-        if len(changed) != 1:
-            continue
-        axis, value = changed[0]
+    for axis, survivor in case.beside:
+        value = survivor.trial.cell[axis]
         if why := hides(case, survivor.trial.cell):
             search.veto(axis, value, why)
         elif is_gone(case, cause, survivor.trial.cell):

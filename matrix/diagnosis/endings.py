@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from matrix.diagnosis import clusters, signals
 from matrix.diagnosis.case import Case
-from matrix.diagnosis.cause import Cause, finding, remedy
+from matrix.diagnosis.cause import Cause, finding, message, remedy
 from matrix.diagnosis.judge import worker_that_began
 from matrix.diagnosis.native import crash_signal
 from matrix.diagnosis.signals import EXIT, EXTERNAL
 from matrix.evidence.deaths import initiating
-from matrix.records import Cell, Death, ExitCall, Finding, Message, Observation, PythonError
+from matrix.records import Death, ExitCall, Finding, Message, MessageKind, Observation, PythonError
 
 EXCEPTION, BINARY, DEVICE = "python_exception", "binary_incompatibility", "device_backend_fault"
 NO_MEMORY = re.compile(
@@ -40,6 +40,9 @@ RAISED = 1  # the status that the interpreter ends with after an uncaught except
 NATIVE_CRASH = ("native_memory_corruption", "native_bad_argument", "native_thread_race")
 NOT_THE_CAUSE = ("worker died", "terminated", "broken pipe")  # exceptions that only report how something else ended
 CPU = "cpu"  # the device that every framework calls so: an axis on which it survives is one of devices
+
+MISFITS: dict[MessageKind, float] = {"numpy abi": 4.0, "missing symbol": 4.5, "missing library": 3.0}  # nats of the loader's complaints
+ON_DEVICE: tuple[MessageKind, ...] = ("cuda assert", "cuda error")
 
 CAUSES = (
     Cause(
@@ -172,7 +175,12 @@ def _calls_of(death: Observation, pid: int) -> list[ExitCall]:
 def _reports_another(death: Observation, error: PythonError) -> bool:
     if _kind(error) in ABOUT_ANOTHER:
         return True
-    return any(message.kind in NOT_THE_CAUSE and message.text[:60] in _said(error) for message in death.messages)
+    return _only_reports(death, error)
+
+
+def _only_reports(death: Observation, error: PythonError) -> bool:
+    """Whether its words are those in which somebody says how something else ended."""
+    return any(line.kind in NOT_THE_CAUSE and line.text[:60] in _said(error) for line in death.messages)
 
 
 def _kind(error: PythonError) -> str:
@@ -220,8 +228,7 @@ def _exception(death: Observation, error: PythonError) -> Iterator[Finding]:
         yield from _allocation(death, error)
         return
     fact = f"it printed a traceback and ended: {_said(error)}"
-    follows = any(message.kind in NOT_THE_CAUSE and message.text[:60] in _said(error) for message in death.messages)
-    weight = 1.0 if follows else 4.5 if death.exit.returncode else 2.0
+    weight = 1.0 if _only_reports(death, error) else 4.5 if death.exit.returncode else 2.0
     yield finding(EXCEPTION, "traceback", death, weight, fact, "stderr.log")
     yield finding(EXIT, "silent exit", death, -3.0, fact, "stderr.log")
 
@@ -231,7 +238,7 @@ def _is_of_memory(error: PythonError) -> bool:
 
 
 def _allocation(death: Observation, error: PythonError) -> Iterator[Finding]:
-    device = any(message.kind == "cuda out of memory" for message in death.messages)
+    device = message(death, "cuda out of memory") is not None
     yield finding("memory_working_set", "allocation", death, 4.5 if device else 3.5, f"an allocation failed: {_said(error)}", "stderr.log")
     if not device:  # a limit on the address space fails in the same words
         yield finding("resource_limit", "allocation", death, 2.5, f"an allocation failed: {_said(error)}", "stderr.log")
@@ -240,8 +247,8 @@ def _allocation(death: Observation, error: PythonError) -> Iterator[Finding]:
 # ------------------------------------------------------------------ packages and devices
 def _packages(case: Case, death: Observation) -> Iterator[Finding]:
     """The loader's and NumPy's own complaints."""
-    for kind, weight in (("numpy abi", 4.0), ("missing symbol", 4.5), ("missing library", 3.0)):
-        if said := _message(death, kind):
+    for kind, weight in MISFITS.items():
+        if said := message(death, kind):
             fact = f"native parts do not fit together: {said.text.strip()[:200]}"
             if case.said_alike(kind):
                 yield finding(BINARY, "message", death, -1.0, f"{fact}; but a run that survived printed such a line too")
@@ -256,13 +263,13 @@ def _packages(case: Case, death: Observation) -> Iterator[Finding]:
 
 
 def _device(case: Case, death: Observation) -> Iterator[Finding]:
-    for kind in ("cuda assert", "cuda error"):
-        if said := _message(death, kind):
+    for kind in ON_DEVICE:
+        if said := message(death, kind):
             fact = f"the device's own runtime reports an error: {said.text.strip()[:200]}"
             if case.said_alike(kind):
                 yield finding(DEVICE, "message", death, -1.0, f"{fact}; but so it did in a run that survived")
                 return
-            ended = _ended_it(death, said) or (_message(death, "c++ exception") is not None and crash_signal(death) == "SIGABRT")
+            ended = _ended_it(death, said) or (message(death, "c++ exception") is not None and crash_signal(death) == "SIGABRT")
             yield finding(DEVICE, "message", death, 4.0 if ended else 2.0, fact, f"{said.stream}.log")
             if ended:
                 yield finding(EXCEPTION, "reported", death, -3.0, fact, f"{said.stream}.log")
@@ -275,32 +282,24 @@ def _ended_it(death: Observation, said: Message) -> bool:
     return error is not None and bool(error.message) and (error.message[:60] in said.text or said.text[:60] in _said(error))
 
 
-def _message(death: Observation, kind: str) -> Message | None:
-    return next((message for message in death.messages if message.kind == kind), None)
-
-
 def _device_contrast(case: Case) -> Iterator[Finding]:
     """With nothing else changed it dies with an accelerator and not without: the device, or code that only runs there, is part of it."""
     for axis, values in case.result.culprit.items():
         dying = [str(value) for value in values]
-        fine = {str(o.trial.cell[axis]) for o in case.survivors if _differs_only_in(axis, o.trial.cell, case.known_bad)} - set(dying)
+        fine = {str(survivor.trial.cell[axis]) for changed, survivor in case.beside if changed == axis} - set(dying)
         if CPU in fine and CPU not in dying and all(_is_device(value) for value in [*dying, *fine]):
             death = case.deaths[0]
             crashed = crash_signal(death) is not None
-            told = any(message.kind in ("cuda error", "cuda assert") for message in death.messages)
+            told = any(message(death, kind) for kind in ON_DEVICE)
             fact = f"it died with {axis}={' and '.join(dying)} and survived with {' or '.join(sorted(fine))}, with nothing else changed"
             yield finding(DEVICE, "contrast", death, 2.0 + (1.5 if told or crashed else 0.0), fact)
             for cause in NATIVE_CRASH if not _heap_is_damaged(death) else ():
                 yield finding(cause, "device", death, -2.0, fact)
 
 
-def _differs_only_in(axis: str, cell: Cell, known_bad: Cell) -> bool:
-    return axis in cell and all(cell.get(name) == value for name, value in known_bad.items() if name != axis)
-
-
 def _heap_is_damaged(death: Observation) -> bool:
-    said = any(message.kind in ("heap damaged", "stack smashed") for message in death.messages)
-    return said or bool(death.heap_errors) or clusters.in_allocator(death.native_stack)
+    said = message(death, "heap damaged") or message(death, "stack smashed")
+    return said is not None or bool(death.heap_errors) or clusters.in_allocator(death.native_stack)
 
 
 def _is_device(value: str) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from matrix.diagnosis.case import Case
-from matrix.diagnosis.cause import Cause, finding, remedy
+from matrix.diagnosis.cause import Cause, finding, message, remedy
 from matrix.records import Finding, Message, Metric, Observation
 
 DIVERGED, CORRUPT = "numerical_divergence", "corrupt_input_data"
@@ -73,10 +73,9 @@ def _metrics(case: Case, death: Observation) -> Iterator[Finding]:
 
 def _finite_beside(case: Case, name: str) -> bool:
     """Whether a change of one axis keeps that figure finite and the program alive."""
-    for survivor in case.survivors:
-        changed = [axis for axis, value in survivor.trial.cell.items() if case.known_bad.get(axis) != value]
+    for _, survivor in case.beside:
         mine = [metric for metric in survivor.metrics if metric.name == name]
-        if len(changed) == 1 and mine and not any(metric.first_bad or _exploded(metric) for metric in mine):
+        if mine and not any(metric.first_bad or _exploded(metric) for metric in mine):
             return True
     return False
 
@@ -93,13 +92,14 @@ def _bad(metric: Metric) -> str:
 
 
 def _input(case: Case, death: Observation) -> Iterator[Finding]:
-    said = next((message for message in death.messages if message.kind == "corrupt input"), None)
+    said = message(death, "corrupt input")
     if said and case.said_alike("corrupt input"):
         yield finding(CORRUPT, "message", death, -1.0, "runs that survive complain about their input too", f"{said.stream}.log")
     elif said:
         fact = f"what it read was refused: {said.text.strip()[:200]}"
-        yield finding(CORRUPT, "message", death, _input_nats(death, said), fact, f"{said.stream}.log")
-        if _input_nats(death, said) > ORDINARY:
+        nats = _input_nats(death, said)
+        yield finding(CORRUPT, "message", death, nats, fact, f"{said.stream}.log")
+        if nats > ORDINARY:
             yield finding("python_exception", "reported", death, -2.5, fact, f"{said.stream}.log")
     else:
         yield finding(CORRUPT, "message", death, 0.0, "nothing that it read was refused")

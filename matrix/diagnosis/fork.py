@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
 
 from matrix.diagnosis.case import Case
-from matrix.diagnosis.cause import Cause, remedy
-from matrix.diagnosis.hangs import hang_class
+from matrix.diagnosis.cause import Cause, finding, remedy
+from matrix.diagnosis.hangs import first_thread, hang_class, threaded_forks
 from matrix.records import Cell, Finding, ForkEvent, Observation, ProcessSeen
 
 CAUSE = "fork_unsafe"
@@ -65,32 +64,30 @@ def was_watched(observation: Observation) -> bool:
     return all(missing.what != "hook" for missing in observation.not_collected)
 
 
-def threaded_forks(observation: Observation) -> list[ForkEvent]:
-    return [fork for fork in observation.forks if fork.threads_alive > 1]
-
-
 def _from_hang(death: Observation) -> Iterator[Finding]:
     forks = threaded_forks(death)
     if not forks and not was_watched(death):
         return
     if not forks:
         fact = "no fork happened while other threads were alive" if death.forks else "no process was forked"
-        yield _finding("fork", death, -3.0, fact, "hook.jsonl")
+        yield finding(CAUSE, "fork", death, -3.0, fact, "hook.jsonl")
         return
     waiting = stuck_children(death, forks)
     if not waiting:
         if not any(_is_unseen(child) for child in _children(death, forks)):
             fact = "no forked child waits for a lock or for threads that it lost: they wait for work, do something else, or are gone"
-            yield _finding("fork", death, -2.0, fact, "observation.json")
+            yield finding(CAUSE, "fork", death, -2.0, fact, "observation.json")
         return
     child, fork = waiting[0], next(fork for fork in forks if fork.pid == waiting[0].ppid)
     how = f" by {fork.module}" if fork.module else ""
     fact = (
         f"pid {fork.pid} forked{how} while {fork.threads_alive} threads were alive; its child {child.pid} {_has(child)} and {_does(child)}"
     )
-    yield _finding("fork", death, 4.0 if child.stack else 1.5, fact, "hook.jsonl")  # asleep in a futex: it may only wait for its turn
+    yield finding(CAUSE, "fork", death, 4.0 if child.stack else 1.5, fact, "hook.jsonl")  # asleep in a futex: it may only wait for its turn
     if frame := _waits_in(child):
-        yield _finding("waits", death, 2.0, f"the child waits in {frame} for threads or a lock that it does not have", "observation.json")
+        yield finding(
+            CAUSE, "waits", death, 2.0, f"the child waits in {frame} for threads or a lock that it does not have", "observation.json"
+        )
 
 
 def stuck_children(death: Observation, forks: Sequence[ForkEvent]) -> list[ProcessSeen]:
@@ -115,8 +112,7 @@ def _waits_for_a_copied_lock(child: ProcessSeen, forkers: set[int]) -> bool:
 
 
 def _frames(child: ProcessSeen, *, whole: bool = False) -> list[str]:
-    """Of the thread that is listed first: the one that forked goes on alone."""
-    frames = list(takewhile(lambda frame: not frame.startswith("-- thread"), child.stack))
+    frames = first_thread(child)
     return frames if whole else frames[:INNER]
 
 
@@ -140,10 +136,10 @@ def _from_survivors(case: Case, stuck: bool) -> Iterator[Finding]:
     forked = [survivor for survivor in watched if threaded_forks(survivor)]
     if forked:
         fact = "a run survived although a process was forked with threads alive"
-        yield _finding("contrast", forked[0], -1.0, fact, "hook.jsonl")
+        yield finding(CAUSE, "contrast", forked[0], -1.0, fact, "hook.jsonl")
     elif stuck:
         fact = f"in none of the {len(watched)} surviving runs was a process forked with threads alive"
-        yield _finding("contrast", watched[0], 2.0, fact, "hook.jsonl")
+        yield finding(CAUSE, "contrast", watched[0], 2.0, fact, "hook.jsonl")
 
 
 def is_gone(case: Case, cell: Cell) -> bool:
@@ -166,7 +162,3 @@ def _waits_in(child: ProcessSeen) -> str | None:
         if found:
             return next((frame for frame in found if not frame.endswith("?")), found[0])  # a named function says more
     return None
-
-
-def _finding(rule: str, observation: Observation, weight: float, fact: str, file: str) -> Finding:
-    return Finding(cause=CAUSE, rule=rule, weight=weight, fact=fact, attempt=observation.attempt, file=file)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from itertools import takewhile
 from typing import Literal
 
-from matrix.records import Observation, ProcessSeen
+from matrix.records import ForkEvent, Observation, ProcessSeen
 
 HangClass = Literal[
     "spin",
@@ -38,7 +38,7 @@ def hang_class(process: ProcessSeen, threaded_forkers: Collection[int]) -> HangC
         return "disk"
     if process.state == "R" or (process.window_s and process.cpu_delta_s > BUSY_SHARE * process.window_s):
         return "spin"
-    frames = list(takewhile(lambda frame: not frame.startswith("-- thread"), process.stack))
+    frames = first_thread(process)
     if process.gil_holder or any(name in frame for frame in frames[:4] for name in GIL):
         return "interpreter lock"
     if any(word in frame for frame in frames for word in QUEUES) or any(word in process.wchan for word in PIPES):
@@ -48,7 +48,16 @@ def hang_class(process: ProcessSeen, threaded_forkers: Collection[int]) -> HangC
     return "child" if process.wchan in ("do_wait", "kernel_wait4") else "sleep" if "nanosleep" in process.wchan else "unknown"
 
 
+def first_thread(process: ProcessSeen) -> list[str]:
+    """Frames of the thread that is listed first, innermost first: of a forked process the one that forked, which goes on alone."""
+    return list(takewhile(lambda frame: not frame.startswith("-- thread"), process.stack))
+
+
+def threaded_forks(observation: Observation) -> list[ForkEvent]:
+    return [fork for fork in observation.forks if fork.threads_alive > 1]
+
+
 def classes(observation: Observation) -> dict[int, HangClass]:
     """By pid, for every process that was alive when the attempt was ended."""
-    forkers = {fork.pid for fork in observation.forks if fork.threads_alive > 1}
+    forkers = {fork.pid for fork in threaded_forks(observation)}
     return {process.pid: hang_class(process, forkers) for process in observation.processes}

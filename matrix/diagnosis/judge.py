@@ -69,3 +69,9 @@ def worker_that_began(observation: Observation) -> Death | None:
     if first is None or first.role == "main" or not first.signal:
         return None
     return first if first.oom or first.role in ("worker", "miner", "rank") else None
+
+
+def first_signal(observation: Observation) -> str | None:
+    """The signal that began this death, in whichever process; None: no signal did, or it was ours."""
+    first, ending = initiating(observation.deaths), observation.exit
+    return (first.signal if first else None) or (ending.signal if ending.ended_by == "itself" else None)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from matrix.diagnosis.case import Case
-from matrix.diagnosis.cause import Cause, finding, remedy
+from matrix.diagnosis.cause import Cause, finding, message, remedy
+from matrix.diagnosis.judge import first_signal
 from matrix.diagnosis.native import NULL, crash_signal, the_fault
-from matrix.evidence.deaths import initiating
-from matrix.records import Bound, Filesystem, Finding, Message, Observation
+from matrix.records import Bound, Filesystem, Finding, Message, MessageKind, Observation
 
 RESOURCE, TIME, FULL, CHANGED = "resource_limit", "watchdog_or_time_limit", "shm_or_disk_full", "file_changed_under_mmap"
 NEAR = 0.9  # of a limit
@@ -55,7 +55,7 @@ SAID = {
     "bus error": (FULL, 1.5),
 }
 LONG = 8  # characters of a message that a line can repeat without chance
-WORDS_OF_IT = ("too many files", "no space")  # one of the kinds of each cause: its absence is said once
+WORDS_OF_IT: tuple[MessageKind, ...] = ("too many files", "no space")  # one of the kinds of each cause: its absence is said once
 ENDED_IT = 1.0  # more, when the exception that ended it says so: the words were no mere output
 ENDED_BY_TIMER = ("Timeout (",)  # faulthandler.dump_traceback_later(exit=True)
 
@@ -125,19 +125,18 @@ def findings(case: Case) -> Iterator[Finding]:
 
 def _messages(case: Case, death: Observation) -> Iterator[Finding]:
     """What the system's own words for an error say; a program may print them and be well, so without more they confirm nothing."""
-    kinds = {message.kind for message in death.messages}
-    for kind, (cause, _) in SAID.items():
-        if kind not in kinds and kind in WORDS_OF_IT:
-            yield finding(cause, "message", death, 0.0, "the system refused nothing in words")
-    for message in death.messages:
-        if message.kind not in SAID:
+    for kind in WORDS_OF_IT:
+        if message(death, kind) is None:
+            yield finding(SAID[kind][0], "message", death, 0.0, "the system refused nothing in words")
+    for line in death.messages:
+        if line.kind not in SAID:
             continue
-        cause, weight = SAID[message.kind]
-        said, file = message.text.strip(), f"{message.stream}.log"
-        if case.said_alike(message.kind):
+        cause, weight = SAID[line.kind]
+        said, file = line.text.strip(), f"{line.stream}.log"
+        if case.said_alike(line.kind):
             yield finding(cause, "message", death, -1.0, f"runs that survive were told so too: {said[:160]}", file)
             continue
-        ended_it = _repeats(death, message)
+        ended_it = _repeats(death, line)
         weight += ENDED_IT if ended_it else 0.0
         yield finding(cause, "message", death, weight, f"it was told: {said[:200]}", file)
         if ended_it:
@@ -145,10 +144,10 @@ def _messages(case: Case, death: Observation) -> Iterator[Finding]:
             yield finding("python_exception", "reported", death, -3.5, fact, file)
 
 
-def _repeats(death: Observation, message: Message) -> bool:
+def _repeats(death: Observation, line: Message) -> bool:
     """Whether the exception that ended it is about that line."""
     error = death.python_error
-    return error is not None and len(error.message) >= LONG and error.message[:60] in message.text
+    return error is not None and len(error.message) >= LONG and error.message[:60] in line.text
 
 
 def _counts(death: Observation) -> Iterator[Finding]:
@@ -175,7 +174,7 @@ def _address_space(death: Observation) -> Iterator[Finding]:
     """An allocation that the limit refused: an exception, or a null pointer that nobody checked."""
     bound, fault = next((b for b in _bounds(death) if b.name == "as"), None), the_fault(death)
     null = fault is not None and fault.address is not None and fault.address < NULL
-    refused = null or any(message.kind == "out of memory" for message in death.messages)
+    refused = null or message(death, "out of memory") is not None
     if bound is None:
         if any(settings.last_s >= LATE * death.wall_s for settings in death.settings):
             yield finding(RESOURCE, "address space", death, -1.0, "no process of it had a limit on its address space")
@@ -195,26 +194,22 @@ def _address_space(death: Observation) -> Iterator[Finding]:
 
 def _without_the_limit(case: Case) -> Iterator[Finding]:
     """A change of one axis that lifts a limit, and the program lives: the limit takes part."""
-    dying = [death for death in case.deaths if death.trial.cell == case.known_bad and death.settings]
-    if not dying:
-        return
-    for bound in _bounds(dying[0]):
+    dying = next((death for death in case.bad_deaths if death.settings), None)
+    for bound in _bounds(dying) if dying else ():
         cause = LIFTED.get(bound.name)
-        for survivor in case.survivors if cause else ():
-            changed = [axis for axis, value in survivor.trial.cell.items() if case.known_bad.get(axis) != value]
+        for axis, survivor in case.beside if cause else ():
             theirs = [b.soft for b in _bounds(survivor) if b.name == bound.name]
-            if cause and len(changed) == 1 and survivor.settings and all(soft >= HIGHER * bound.soft for soft in theirs):
+            if cause and dying and survivor.settings and all(soft >= HIGHER * bound.soft for soft in theirs):
                 now = f"{min(theirs)}" if theirs else "none"
-                change = f"{changed[0]}={survivor.trial.cell[changed[0]]}"
+                change = f"{axis}={survivor.trial.cell[axis]}"
                 fact = f"with {change} alone the limit on {COUNTS[bound.name]} is {now} instead of {bound.soft}"
-                yield finding(cause, "limit lifted", dying[0], 2.5, f"{fact}, and it survives (attempt {survivor.attempt})")
+                yield finding(cause, "limit lifted", dying, 2.5, f"{fact}, and it survives (attempt {survivor.attempt})")
                 break
 
 
 # ------------------------------------------------------------------ time
 def _timer(death: Observation) -> Iterator[Finding]:
-    first = initiating(death.deaths)
-    signal = (first.signal if first else None) or (death.exit.signal if death.exit.ended_by == "itself" else None) or ""
+    signal = first_signal(death)
     if signal in TIMERS:
         yield finding(TIME, "signal", death, 4.5, TIMERS[signal])
         yield finding("external_signal", "signal", death, -3.0, TIMERS[signal])
@@ -259,7 +254,7 @@ def _room(case: Case, death: Observation) -> Iterator[Finding]:
             yield finding(cause, "room", death, -2.0, fact)
         if death.python_error:
             yield finding("python_exception", "room", death, -2.0, fact)
-    refused = any(message.kind == "no space" for message in death.messages)  # also when there was room, but not for that much
+    refused = message(death, "no space")  # also when there was room, but not for that much
     if death.filesystems and not full and not refused:
         yield finding(FULL, "room", death, -2.5, "every file system that it could write to had room left")
     if signal == "SIGBUS":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from matrix.diagnosis.case import Case
-from matrix.diagnosis.cause import Cause, remedy
+from matrix.diagnosis.cause import Cause, finding, message, remedy
 from matrix.records import Cell, Finding, Memory, MemoryCurve, Observation, ProcessMemory, Slope, Value
 
 WORKING_SET, RETENTION, WORKERS, ALLOCATOR = NAMES = (
@@ -91,10 +91,10 @@ def findings(case: Case) -> Iterator[Finding]:
         yield from _allocator(case, killed)
         yield from _scaling(case, killed)
     for death in case.deaths:
-        on_device = any(message.kind == "cuda out of memory" for message in death.messages)
+        on_device = message(death, "cuda out of memory") is not None
         if death not in killed and not on_device and (fact := _far_below(death)):
             for cause in NAMES:
-                yield _finding(cause, "far below", death, -5.0, fact, "memory.csv")
+                yield finding(cause, "far below", death, -5.0, fact, "memory.csv")
 
 
 def _killed(death: Observation) -> Iterator[Finding]:
@@ -105,7 +105,7 @@ def _killed(death: Observation) -> Iterator[Finding]:
     elif not memory.oom_kills:
         proof = f"the process tree passed the limit of {_size(memory.limit_bytes)} and was ended by this tool"
     for cause in NAMES:
-        yield _finding(cause, "killed", death, 4.0, proof, "observation.json")
+        yield finding(cause, "killed", death, 4.0, proof, "observation.json")
 
 
 # ------------------------------------------------------------------ the form of the curve
@@ -120,17 +120,17 @@ def _form(case: Case, death: Observation) -> Iterator[Finding]:
     if curve.shape in GROWING or _grew_with_steps(death, curve):
         fact = _growth(curve)
         per_step = curve.per_step is not None and curve.per_step.low > 0
-        yield _finding(RETENTION, "form", death, 2.0 if per_step else 1.0, fact, "memory.csv")
-        yield _finding(ALLOCATOR, "form", death, (2.0 if per_step else 1.0) - RARER, fact, "memory.csv")
-        yield _finding(WORKING_SET, "form", death, -2.0 if per_step else -1.0, fact, "memory.csv")
+        yield finding(RETENTION, "form", death, 2.0 if per_step else 1.0, fact, "memory.csv")
+        yield finding(ALLOCATOR, "form", death, (2.0 if per_step else 1.0) - RARER, fact, "memory.csv")
+        yield finding(WORKING_SET, "form", death, -2.0 if per_step else -1.0, fact, "memory.csv")
         if met := _forecast_met(death, curve):
-            yield _finding(RETENTION, "forecast", death, 1.0, met, "memory.csv")
-            yield _finding(ALLOCATOR, "forecast", death, 1.0, met, "memory.csv")
+            yield finding(RETENTION, "forecast", death, 1.0, met, "memory.csv")
+            yield finding(ALLOCATOR, "forecast", death, 1.0, met, "memory.csv")
         return
     fact = _level(death, curve)
-    yield _finding(WORKING_SET, "form", death, 1.5, fact, "memory.csv")
-    yield _finding(RETENTION, "form", death, -2.0, fact, "memory.csv")
-    yield _finding(ALLOCATOR, "form", death, -1.0, fact, "memory.csv")
+    yield finding(WORKING_SET, "form", death, 1.5, fact, "memory.csv")
+    yield finding(RETENTION, "form", death, -2.0, fact, "memory.csv")
+    yield finding(ALLOCATOR, "form", death, -1.0, fact, "memory.csv")
 
 
 def _before_steps(case: Case, death: Observation) -> bool:
@@ -153,15 +153,15 @@ def _by_ends(case: Case, death: Observation) -> Iterator[Finding]:
     if _grew(case, death):
         first, last = _size(memory.first_tree_rss_bytes), _size(memory.last_tree_rss_bytes)
         fact = f"memory grew from {first} at the first step to {last} at step {steps}"
-        yield _finding(RETENTION, "form", death, 1.5, fact, "memory.csv")
-        yield _finding(ALLOCATOR, "form", death, 1.5 - RARER, fact, "memory.csv")
+        yield finding(RETENTION, "form", death, 1.5, fact, "memory.csv")
+        yield finding(ALLOCATOR, "form", death, 1.5 - RARER, fact, "memory.csv")
         return
     if not _measured(case, death):
         return
     early = _before_steps(case, death)
     fact = "it was killed before it had taken its first steps" if early else "memory did not grow with the steps"
-    yield _finding(WORKING_SET, "form", death, 1.0, fact, "memory.csv")
-    yield _finding(RETENTION, "form", death, -1.0, fact, "memory.csv")
+    yield finding(WORKING_SET, "form", death, 1.0, fact, "memory.csv")
+    yield finding(RETENTION, "form", death, -1.0, fact, "memory.csv")
 
 
 def _grew(case: Case, death: Observation) -> bool:
@@ -216,16 +216,16 @@ def _workers(death: Observation) -> Iterator[Finding]:
     if not workers and death.wall_s < SHORT_S:
         return
     if not workers:
-        yield _finding(WORKERS, "workers", death, -4.0, "there was no worker process", "memory.csv")
+        yield finding(WORKERS, "workers", death, -4.0, "there was no worker process", "memory.csv")
         return
     held, whole = sum(map(_own, workers)), sum(map(_own, processes))
     fact = f"{len(workers)} worker process{'es' if len(workers) > 1 else ''} held {_size(held)} of {_size(whole)}"
     weight = 2.5 if held > MOST * whole and len(workers) > 1 else -2.0 if held < FEW * whole else 0.0
     if weight:
-        yield _finding(WORKERS, "workers", death, weight, fact, "memory.csv")
+        yield finding(WORKERS, "workers", death, weight, fact, "memory.csv")
     if weight > 0:  # what grew, or was large, was not one process
         for cause in (RETENTION, ALLOCATOR, WORKING_SET):
-            yield _finding(cause, "workers", death, -1.5, fact, "memory.csv")
+            yield finding(cause, "workers", death, -1.5, fact, "memory.csv")
 
 
 def _own(process: ProcessMemory) -> int:
@@ -255,15 +255,15 @@ def _scaling(case: Case, killed: list[Observation]) -> Iterator[Finding]:
         before, after = _worker_count(survivor), _worker_count(same[0])
         if after > before:
             fact += f"; there were {before} and {after} worker processes"
-            yield _finding(WORKERS, "scaling", same[0], 2.0, fact, "memory.csv")
+            yield finding(WORKERS, "scaling", same[0], 2.0, fact, "memory.csv")
             continue
         if before and after == before:
             fact += f"; there were {before} worker processes in both"
-            yield _finding(WORKERS, "scaling", same[0], -4.0, fact, "memory.csv")
+            yield finding(WORKERS, "scaling", same[0], -4.0, fact, "memory.csv")
             for cause in (WORKING_SET, RETENTION):
-                yield _finding(cause, "same workers", same[0], 1.5, fact, "memory.csv")
+                yield finding(cause, "same workers", same[0], 1.5, fact, "memory.csv")
         if not grew and any(_measured(case, death) for death in killed):
-            yield _finding(WORKING_SET, "scaling", same[0], 1.5, fact, "memory.csv")
+            yield finding(WORKING_SET, "scaling", same[0], 1.5, fact, "memory.csv")
 
 
 def _allocator(case: Case, killed: list[Observation]) -> Iterator[Finding]:
@@ -277,8 +277,8 @@ def _allocator(case: Case, killed: list[Observation]) -> Iterator[Finding]:
         gone = after < HALF * before
         rule = next((f"probe {name}" for name in other.trial.probes), "another allocator")  # one fact: not also as any probe's outcome
         fact = f"with {setting} memory grew by {_size(int(after))} per step instead of {_size(int(before))}"
-        yield _finding(ALLOCATOR, rule, other, 4.0 if gone else -3.0, fact, "memory.csv")
-        yield _finding(RETENTION, rule, other, -3.0 if gone else 0.5, fact, "memory.csv")
+        yield finding(ALLOCATOR, rule, other, 4.0 if gone else -3.0, fact, "memory.csv")
+        yield finding(RETENTION, rule, other, -3.0 if gone else 0.5, fact, "memory.csv")
 
 
 def _allocator_setting(case: Case, other: Observation, dying: Observation) -> str | None:
@@ -353,7 +353,3 @@ def _size(count: int | None) -> str:
     if abs(count) >= GIB:
         return f"{count / GIB:.1f} GiB"
     return f"{count / (1 << 20):.0f} MiB" if abs(count) >= 10 << 20 else f"{count / 1024:.0f} KiB"
-
-
-def _finding(cause: str, rule: str, observation: Observation, weight: float, fact: str, file: str) -> Finding:
-    return Finding(cause=cause, rule=rule, weight=weight, fact=fact, attempt=observation.attempt, file=file)

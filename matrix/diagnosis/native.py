@@ -11,9 +11,9 @@ from itertools import takewhile
 
 from matrix.diagnosis import clusters
 from matrix.diagnosis.case import Case
-from matrix.diagnosis.cause import Cause, finding, remedy
-from matrix.evidence.deaths import initiating
-from matrix.records import Fault, Finding, Frame, Observation, describe_cell
+from matrix.diagnosis.cause import SHARED, Cause, finding, message, remedy
+from matrix.diagnosis.judge import first_signal
+from matrix.records import Fault, Finding, Frame, MessageKind, Observation, describe_cell
 
 OVERFLOW, CORRUPTION, ARGUMENT, RACE, ILLEGAL = (
     "stack_overflow",
@@ -27,11 +27,11 @@ PAGE = 4096
 NULL = 16 * PAGE  # below this: a null pointer and a small offset
 MMAP_HEADER = 16  # bytes in front of a block that the C library has mapped for itself, so its data starts at this offset in a page
 EDGE = 64  # bytes: a vector register's width, so a read that runs off a mapping faults within it
+UNUSABLE = ("nothing", "no access", "")  # what a fault says of its address: unmapped, a guard page, or unknown
 NEAR_STACK = 64 << 10  # a fault this close to the stack pointer is on the stack
 ROOM = 64 << 10  # left on the stack: it did not overflow
 DEEP = 60  # frames: a recursion
 TRAP = "0f0b"  # ud2: what compilers put behind assertions
-SHARED = "shared"  # as in ranking: evidence for the whole family
 COVERED = 1.5  # nats: what ends a process by a bad address or an abort in native code is nearly always one of these
 WAITS = (
     "futex",
@@ -133,8 +133,7 @@ def findings(case: Case) -> Iterator[Finding]:
 
 def crash_signal(death: Observation) -> str | None:
     """The signal of a fault in native code that began this death; None: something else did."""
-    first = initiating(death.deaths)
-    signal = (first.signal if first else None) or (death.exit.signal if death.exit.ended_by == "itself" else None)
+    signal = first_signal(death)
     return signal if signal in FAULTS else None
 
 
@@ -168,9 +167,10 @@ def _signal(death: Observation) -> Iterator[Finding]:
         yield finding(OVERFLOW, "signal", death, -3.0, f"{name} is not how a stack overflow ends")
 
 
-def _said(death: Observation, kind: str) -> str | None:
+def _said(death: Observation, kind: MessageKind) -> str | None:
     """The first line of the output of that kind."""
-    return next((message.text.strip() for message in death.messages if message.kind == kind), None)
+    found = message(death, kind)
+    return found.text.strip() if found else None
 
 
 # ------------------------------------------------------------------ the heap
@@ -241,21 +241,19 @@ def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
 
 
 def _at_start_of_freed(fault: Fault) -> bool:
-    return (
-        fault.address is not None
-        and fault.address >= NULL
-        and fault.address % PAGE == MMAP_HEADER
-        and fault.mapping in ("nothing", "no access", "")
-    )
+    return _offset_in_no_page(fault) == MMAP_HEADER
 
 
 def _behind_the_end(fault: Fault) -> bool:
-    return (
-        fault.address is not None
-        and fault.address >= NULL
-        and fault.address % PAGE < EDGE
-        and fault.mapping in ("nothing", "no access", "")
-    )
+    offset = _offset_in_no_page(fault)
+    return offset is not None and offset < EDGE
+
+
+def _offset_in_no_page(fault: Fault) -> int | None:
+    """Where in its page the address lies, when nothing may be used there; None: it is no such place, or a null pointer."""
+    if fault.address is None or fault.address < NULL or fault.mapping not in UNUSABLE:
+        return None
+    return fault.address % PAGE
 
 
 def the_fault(death: Observation) -> Fault | None:
@@ -269,7 +267,7 @@ def on_stack(fault: Fault) -> bool:
     if left is not None and left <= PAGE and fault.mapping != "anonymous":
         return True
     near = distance is not None and -NEAR_STACK <= distance <= NEAR_STACK
-    return near and fault.mapping in ("no access", "nothing", "") and (left is None or left <= NEAR_STACK)
+    return near and fault.mapping in UNUSABLE and (left is None or left <= NEAR_STACK)
 
 
 def _left(fault: Fault) -> str:
@@ -360,7 +358,7 @@ def _names(stack: list[Frame]) -> str:
 # ------------------------------------------------------------------ across attempts
 def _same_place(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
     """Addresses differ from run to run; what kind of place they are does not, when one thing causes them all."""
-    first = next((death for death in crashed if death.trial.cell == case.known_bad), crashed[0])
+    first = next((death for death in case.bad_deaths if crash_signal(death)), crashed[0])
     kinds: tuple[tuple[str, Callable[[Fault], bool], str], ...] = (
         (CORRUPTION, _at_start_of_freed, "at the start of a block that was given back"),
         (ARGUMENT, _behind_the_end, "one step behind the end of what is mapped"),
@@ -381,7 +379,7 @@ def _repeats(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
         return
     alike = [deaths for deaths in again if len({(death.progress.last_step, crash_signal(death)) for death in deaths}) == 1]
     runs = sum(map(len, again))
-    first = next((death for death in crashed if death.trial.cell == case.known_bad), again[0][0])
+    first = next((death for death in case.bad_deaths if crash_signal(death)), again[0][0])
     if len(alike) == len(again):
         fact = f"all {runs} deaths of cells that died more than once came at the same step of their cell, with the same signal"
         yield finding(RACE, "repeats", first, -1.5 if runs > 2 else -1.0, fact)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from matrix.diagnosis.case import Case, duplicate_runtimes
-from matrix.diagnosis.cause import Cause, remedy
+from matrix.diagnosis.cause import Cause, finding, remedy
 from matrix.records import Cell, Finding, Library, Observation
 
 CAUSE = "openmp_runtime_conflict"
@@ -47,13 +47,19 @@ def _from_death(death: Observation) -> Iterator[Finding]:
     if groups:
         many = f"{len(groups[0])} OpenMP runtimes of the LLVM/Intel family"
         fact = f"{many} were mapped into pid {groups[0][0].pid} when it died: {_names(groups[0])}"
-        yield _finding("mapped", death, 4.0 if aborted else 2.0, fact, "maps.txt")
+        yield finding(CAUSE, "mapped", death, 4.0 if aborted else 2.0, fact, "maps.txt")
     elif _at_death(death):
-        yield _finding(
-            "mapped", death, -5.0, "the map of the process at death holds at most one OpenMP runtime of the LLVM/Intel family", "maps.txt"
+        yield finding(
+            CAUSE,
+            "mapped",
+            death,
+            -5.0,
+            "the map of the process at death holds at most one OpenMP runtime of the LLVM/Intel family",
+            "maps.txt",
         )
     elif not any(library.family == "openmp-llvm" for library in death.libraries):
-        yield _finding(
+        yield finding(
+            CAUSE,
             "mapped",
             death,
             -1.5,
@@ -62,7 +68,8 @@ def _from_death(death: Observation) -> Iterator[Finding]:
         )
     if aborted:
         for left in death.omp_registrations:
-            yield _finding(
+            yield finding(
+                CAUSE,
                 "registered",
                 death,
                 1.5,
@@ -71,11 +78,11 @@ def _from_death(death: Observation) -> Iterator[Finding]:
             )
     other = next((m for m in death.messages if m.kind in ("heap damaged", "assertion", "c++ exception")), None)
     if groups and other and not any(MESSAGE in line for line in death.output_tail):
-        yield _finding("other words", death, -3.0, f"it aborted with other words: {other.text.strip()[:120]}", f"{other.stream}.log")
+        yield finding(CAUSE, "other words", death, -3.0, f"it aborted with other words: {other.text.strip()[:120]}", f"{other.stream}.log")
     if groups and any(MESSAGE in line for line in death.output_tail):
-        yield _finding("message", death, 1.0, "the second runtime said so itself: OMP: Error #15", "stderr.log")
+        yield finding(CAUSE, "message", death, 1.0, "the second runtime said so itself: OMP: Error #15", "stderr.log")
     if death.exit.signal not in ("SIGABRT", "SIGSEGV") and not groups:
-        yield _finding("signal", death, -3.0, "it did not abort, which is how these runtimes end a process", "observation.json")
+        yield finding(CAUSE, "signal", death, -3.0, "it did not abort, which is how these runtimes end a process", "observation.json")
 
 
 def _from_contrast(case: Case) -> Iterator[Finding]:
@@ -84,13 +91,13 @@ def _from_contrast(case: Case) -> Iterator[Finding]:
     for survivor in case.survivors:
         groups = duplicate_runtimes(survivor)
         if groups and not _overridden(case, survivor):
-            yield _finding("harmless", survivor, -3.0, "it survives with both runtimes loaded and without the override", "maps.txt")
+            yield finding(CAUSE, "harmless", survivor, -3.0, "it survives with both runtimes loaded and without the override", "maps.txt")
         elif groups:
-            yield _finding(
-                "override", survivor, 2.0, f"with {OVERRIDE} set it survives although both runtimes are still loaded", "maps.txt"
+            yield finding(
+                CAUSE, "override", survivor, 2.0, f"with {OVERRIDE} set it survives although both runtimes are still loaded", "maps.txt"
             )
         elif not groups and any(library.family == "openmp-llvm" for library in survivor.libraries):
-            yield _finding("one runtime", survivor, 2.0, "with one runtime of the family loaded it survives", "maps.txt")
+            yield finding(CAUSE, "one runtime", survivor, 2.0, "with one runtime of the family loaded it survives", "maps.txt")
 
 
 def hides(case: Case, cell: Cell) -> str | None:
@@ -121,7 +128,3 @@ def _overridden(case: Case, observation: Observation) -> bool:
 
 def _names(group: list[Library]) -> str:
     return " and ".join(library.path for library in group)
-
-
-def _finding(rule: str, observation: Observation, weight: float, fact: str, file: str) -> Finding:
-    return Finding(cause=CAUSE, rule=rule, weight=weight, fact=fact, attempt=observation.attempt, file=file)

@@ -114,14 +114,13 @@ def _answer(case: Case, run: Observation) -> str | None:
 
 def _one_step(case: Case) -> bool:
     """Whether the known-bad cell dies at one step only, as far as it has died more than once."""
-    steps = [death.progress.last_step for death in case.deaths if death.trial.cell == case.known_bad]
+    steps = [death.progress.last_step for death in case.bad_deaths]
     return len(steps) > 1 and len(set(steps)) == 1
 
 
 def _same_place(case: Case, run: Observation) -> bool:
     """Whether it died at a step at which the known-bad cell dies without the probe."""
-    steps = {death.progress.last_step for death in case.deaths if death.trial.cell == case.known_bad}
-    return run.progress.last_step in steps
+    return run.progress.last_step in {death.progress.last_step for death in case.bad_deaths}
 
 
 def _changed(case: Case, run: Observation) -> str:

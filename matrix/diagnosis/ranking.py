@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from matrix.diagnosis import catalogue
 from matrix.diagnosis.case import Case
+from matrix.diagnosis.cause import SHARED
 from matrix.records import Fact, Finding, Grade, NotCollected, Ranked, RuledOut
 
 UNKNOWN_NATS = 2.0  # what a cause's evidence must beat before it is likelier than "something that is not in the catalogue"
 CAPS: dict[Grade, float] = {"confirmed": 0.98, "supported": 0.9, "suspected": 0.7}  # evidence without a contrast proves less than it seems
 RULED_OUT = -3.0
 SPECIFIC = 2.5  # nats of evidence that is for this cause and not for its whole family
-SHARED = "shared"  # the rule of evidence that a whole family of causes has
 ONCE = ("other thread", "short file", "recursion", "heap", "checked heap", "sender")  # mostly missed, so seen once is seen
 ELSEWHERE = 0.5  # of what deaths in other cells say where those of the known-bad cell say nothing: they may be another failure
 MARGIN = 2.0  # nats before the next cause: evidence that several causes share confirms none of them
+
+
+Said = Mapping[str, Mapping[str, float]]  # cause -> rule -> nats
 
 
 def collect(case: Case) -> list[Finding]:
@@ -27,7 +30,9 @@ def collect(case: Case) -> list[Finding]:
 
 def rank(case: Case, findings: Sequence[Finding]) -> list[Ranked]:
     """Causes by probability, with `unknown` among them; the probabilities sum to 1."""
-    scores = {cause: total(case, of_cause) for cause, of_cause in _by_cause(findings).items()}
+    grouped = _by_cause(findings)
+    said = {cause: by_rule(case, of_cause) for cause, of_cause in grouped.items()}
+    scores = {cause: sum(rules.values()) for cause, rules in said.items()}
     scores["unknown"] = UNKNOWN_NATS
     highest = max(scores.values())
     weights = {cause: math.exp(score - highest) for cause, score in scores.items()}
@@ -35,11 +40,12 @@ def rank(case: Case, findings: Sequence[Finding]) -> list[Ranked]:
     shares = {cause: weight / whole for cause, weight in weights.items()}
     first = max((cause for cause in shares if cause != "unknown"), key=lambda cause: shares[cause], default="unknown")
     if first != "unknown":
-        _keep_open(shares, first, CAPS[grade_of(case, findings, first)])
+        _keep_open(shares, first, CAPS[_grade_of(case, said, first)])
     named = {cause: round(share, 4) for cause, share in shares.items() if cause != "unknown" and (share >= 0.001 or cause == first)}
     named["unknown"] = round(1 - sum(named.values()), 4)  # with what the least likely causes had
     ordered = sorted(named, key=lambda cause: -named[cause])
-    return [_ranked(case, findings, cause, named[cause], {first, ordered[0]}) for cause in ordered]
+    leading = {first, ordered[0]}
+    return [_ranked(case, grouped.get(cause, []), said, cause, named[cause], leading=cause in leading) for cause in ordered]
 
 
 def total(case: Case, findings: Iterable[Finding]) -> float:
@@ -65,12 +71,11 @@ def by_rule(case: Case, findings: Iterable[Finding]) -> dict[str, float]:
     return said
 
 
-def grade_of(case: Case, findings: Sequence[Finding], cause: str) -> Grade:
+def _grade_of(case: Case, said: Said, cause: str) -> Grade:
     """confirmed needs a contrast that fresh runs repeated, and evidence for this cause in particular."""
-    grouped = _by_cause(findings)
-    mine = by_rule(case, grouped.pop(cause, []))
+    mine = said.get(cause, {})
     score, specific = sum(mine.values()), sum(weight for rule, weight in mine.items() if rule != SHARED)
-    others = max((total(case, of_cause) for of_cause in grouped.values()), default=0.0)
+    others = max((sum(rules.values()) for name, rules in said.items() if name != cause), default=0.0)
     if case.result.confirmed and score >= UNKNOWN_NATS + 2 and specific >= SPECIFIC and score >= others + MARGIN:
         return "confirmed"
     return "supported" if score >= UNKNOWN_NATS + 1 else "suspected"
@@ -94,21 +99,19 @@ def _keep_open(shares: dict[str, float], first: str, cap: float) -> None:
         shares["unknown"] += excess
 
 
-def _ranked(case: Case, findings: Sequence[Finding], cause: str, probability: float, leading: set[str]) -> Ranked:
+def _ranked(case: Case, mine: Sequence[Finding], said: Said, cause: str, probability: float, *, leading: bool) -> Ranked:
     """`leading`: where it dies is known whatever the cause, so the first entry and the first named cause tell it."""
-    mine, entry = [finding for finding in findings if finding.cause == cause], catalogue.CAUSES.get(cause)
-    said = by_rule(case, mine)
-    supports = _facts(finding for finding in mine if finding.weight > 0 and said[finding.rule] > 0)
+    rules, entry = said.get(cause, {}), catalogue.CAUSES.get(cause)
     return Ranked(
         cause=cause,
         probability=probability,
-        grade=grade_of(case, findings, cause) if cause in leading and cause != "unknown" else "suspected",
+        grade=_grade_of(case, said, cause) if leading and cause != "unknown" else "suspected",
         summary=_summary(cause, mine),
-        culprit=case.result.culprit if cause in leading else {},
-        interactions=list(case.result.interactions) if cause in leading else [],
-        supports=supports,
-        contradicts=_facts(finding for finding in mine if finding.weight < 0 and said[finding.rule] < 0),
-        not_collected=_not_collected(case) if cause in leading else [],
+        culprit=case.result.culprit if leading else {},
+        interactions=list(case.result.interactions) if leading else [],
+        supports=_facts(finding for finding in mine if finding.weight > 0 and rules[finding.rule] > 0),
+        contradicts=_facts(finding for finding in mine if finding.weight < 0 and rules[finding.rule] < 0),
+        not_collected=_not_collected(case) if leading else [],
         title=entry.title if entry else "",
         clause=entry.clause if entry else "",
         remedies=list(entry.remedies) if entry else [],

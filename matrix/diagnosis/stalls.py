@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, remedy
-from matrix.diagnosis.fork import GONE, stuck_children, threaded_forks, was_watched
-from matrix.diagnosis.hangs import HangClass, classes
+from matrix.diagnosis.fork import GONE, stuck_children, was_watched
+from matrix.diagnosis.hangs import HangClass, classes, threaded_forks
 from matrix.evidence.deaths import initiating
 from matrix.records import Finding, Observation, ProcessSeen
 

@@ -72,8 +72,8 @@ def _pattern(case: Case) -> CrashPattern | None:
     """Of deaths in the known-bad cell, and of those that people had before."""
     deaths = [
         pattern.Death(step=o.progress.last_step, wall_s=o.wall_s, memory_bytes=o.memory.last_tree_rss_bytes if _rises(o) else None)
-        for o in case.deaths
-        if o.trial.cell == case.known_bad and o.progress.last_step is not None
+        for o in case.bad_deaths
+        if o.progress.last_step is not None
     ]
     deaths += [pattern.Death(step=step) for step in case.observed_steps]
     if not deaths:
