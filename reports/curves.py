@@ -88,7 +88,7 @@ def _readable(runs: Sequence[tuple[CellRow, Observation, Ending]], folder: Path,
         curve = read(path)
         if isinstance(curve, Curve):
             found.append(Drawn(seen=seen, end=end, row=row, curve=curve))
-        else:
+        elif seen.memory.samples or path.exists():  # of a run that nobody followed there is none, and nothing is amiss
             problems.append(f"attempts/{seen.attempt}/memory.csv was not drawn: {curve}")
     return found
 

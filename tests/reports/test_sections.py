@@ -145,3 +145,15 @@ def test_a_fault_and_a_heap_error_are_said_where_it_died(tmp_path: Path) -> None
     words = ["".join(span.text for span in said) for block in (found.blocks if found else []) for said in getattr(block, "lines", [])]
     assert "Fault, by the core: segfault in libx.so, address 0x18, write (nothing there)" in words
     assert "Under valgrind: Invalid write of size 8  in fill (fast.c:12)".replace("  ", " ") in [" ".join(word.split()) for word in words]
+
+
+def test_memory_that_nobody_followed_is_no_file_that_could_not_be_read(tmp_path: Path) -> None:
+    story = Story(tmp_path, dict(BAD))
+    died = [story.run({}, aborted(), steps=40, wall_s=4, memory={"samples": samples}) for samples in (9, 9, 9, 0)]
+    story.end(verdict(died), {"runtime": ["two", "one"], "bs": [8, 32], "mode": ["a", "b"]})
+    for name in (died[1], died[3]):
+        (tmp_path / "attempts" / name / "memory.csv").unlink()
+    reports.write(tmp_path)
+    unread = section((tmp_path / "report.md").read_text(), "What could not be read")
+    assert f"{died[1]}/memory.csv was not drawn" in unread
+    assert died[3] not in unread
