@@ -21,6 +21,7 @@ HangClass = Literal[
     "unknown",
 ]
 BUSY_SHARE = 0.2  # of one CPU in the window: a spinning process has to share its CPU with others
+IDLE_SHARE = 0.03  # who used less only happened to be awake: a wait for the interpreter lock looks up every 5 ms
 QUEUES = ("queue.py:", "multiprocessing/queues.py:", "multiprocessing/connection.py:", "selectors.py:")
 PIPES = ("pipe_", "unix_stream_", "sk_wait", "tcp_", "inet_", "poll", "ep_", "do_select", "wait_woken")  # kernel functions
 DISKS = ("io_schedule", "folio_wait", "wait_on_page", "blk_", "ext4_", "xfs_", "nfs_", "rpc_wait", "fuse_", "request_wait_answer", "jbd2_")
@@ -36,7 +37,7 @@ def hang_class(process: ProcessSeen, threaded_forkers: Collection[int]) -> HangC
         return "child"
     if process.state == "D" or process.wchan.startswith(DISKS):
         return "disk"
-    if process.state == "R" or (process.window_s and process.cpu_delta_s > BUSY_SHARE * process.window_s):
+    if _spins(process):
         return "spin"
     frames = first_thread(process)
     if process.gil_holder or any(name in frame for frame in frames[:4] for name in GIL):
@@ -46,6 +47,13 @@ def hang_class(process: ProcessSeen, threaded_forkers: Collection[int]) -> HangC
     if "futex" in process.wchan or any("acquire_lock" in frame for frame in frames[:4]):
         return "lock that no thread holds after fork" if process.threads == 1 and process.ppid in threaded_forkers else "lock"
     return "child" if process.wchan in ("do_wait", "kernel_wait4") else "sleep" if "nanosleep" in process.wchan else "unknown"
+
+
+def _spins(process: ProcessSeen) -> bool:
+    share = process.cpu_delta_s / process.window_s if process.window_s else None  # None: not measured
+    if process.state == "R":
+        return share is None or share > IDLE_SHARE
+    return share is not None and share > BUSY_SHARE
 
 
 def first_thread(process: ProcessSeen) -> list[str]:
