@@ -6,27 +6,23 @@ Exit codes: 0 done (also when variants died), 1 the answer is bad (`verify`, `re
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shlex
 import shutil
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal
 
 import click
+
+from matrix.console import BAD_INPUT, INTERRUPTED, WRONG, asked_to_end, complain, errors, fail, signals_interrupt
 
 if TYPE_CHECKING:
     from matrix.records import Verdict
     from matrix.spec import Spec
     from matrix.spec.problems import Problem
-
-WRONG, BAD_INPUT, SURROUNDINGS, INTERRUPTED = 1, 2, 3, 130
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -314,72 +310,6 @@ def program_problems(spec: Spec) -> Iterator[Problem]:
         if not any(used(name)) and not (cwd / name).exists():
             hint = "each attempt gets a fresh copy of it, so make it first, or remove it from run.writes"
             yield Problem(None, None, "run.writes", f"{cwd / name} does not exist", hint)
-
-
-@contextlib.contextmanager
-def errors(remedy: str = "put that right and try again") -> Iterator[None]:
-    """Bad input and failing surroundings become one clear message and the exit code of the contract."""
-    try:
-        with known_errors():
-            yield
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains once more when it flushes at its end
-        fail("interrupted: nobody reads the output any more", INTERRUPTED)
-    except OSError as problem:
-        fail(f"{problem.filename or 'the system'}: {problem.strerror}; {remedy}", SURROUNDINGS)
-    except KeyboardInterrupt:
-        fail("interrupted", INTERRUPTED)
-
-
-@contextlib.contextmanager
-def known_errors() -> Iterator[None]:
-    """Those that are named by a type of ours."""
-    from matrix.folder import FolderError, NoSuchRun
-    from matrix.runner.launcher import RunnerError
-    from matrix.spec import SpecError
-
-    try:
-        yield
-    except (SpecError, NoSuchRun) as problem:
-        fail(str(problem), BAD_INPUT)
-    except (FolderError, RunnerError) as problem:
-        fail(str(problem), SURROUNDINGS)
-
-
-def signals_interrupt() -> None:
-    """SIGTERM and a lost terminal end a run as Ctrl-C does: tidily, and resumable.  Under nohup SIGHUP stays ignored."""
-    for number in ENDING:
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, signal.default_int_handler)
-
-
-@contextlib.contextmanager
-def asked_to_end() -> Iterator[threading.Event]:
-    """Set by these signals, so that nothing is cut in two.  A second Ctrl-C raises KeyboardInterrupt; of a lost terminal there
-    are always two SIGHUP, one by the kernel and one by the shell."""
-    asked = threading.Event()
-
-    def ask(number: int, _: object) -> None:
-        if number == signal.SIGINT and asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    taken = {number: signal.signal(number, ask) for number in ENDING if signal.getsignal(number) is signal.default_int_handler}
-    try:
-        yield asked
-    finally:
-        for number, handler in taken.items():
-            signal.signal(number, handler)
-
-
-def complain(message: str) -> None:
-    with contextlib.suppress(OSError):  # the terminal may be gone
-        click.echo(message, err=True)
-
-
-def fail(message: str, code: int) -> NoReturn:
-    complain(message)
-    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ NEVER_IN_MATRIX = ("torch", "faiss", "threadpoolctl", "sklearn", "trainer")
 # Rooms of `matrix` and the rooms that each may import.  records is the ground floor.
 ROOMS = {
     "records": set(),
+    "console": {"spec", "folder", "runner"},
     "spec": {"records"},
     "evidence": {"records"},
     "runner": {"records", "evidence"},
@@ -34,6 +35,7 @@ ROOMS = {
     "shorten": {"records", "spec", "assembly", "executors", "diagnosis"},
     "replay": {"records", "spec", "assembly", "runner", "executors", "diagnosis", "folder"},
     "__main__": {
+        "console",
         "packages",
         "replay",
         "explain",
