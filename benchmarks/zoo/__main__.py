@@ -1,6 +1,6 @@
 """Score the diagnosis on programs whose cause is known.
 
-    python -m benchmarks.zoo [--only NAME ...] [--anonymise] [--max-runs 40]
+    python -m benchmarks.zoo [--only NAME ...] [--anonymise] [--max-runs 40] [--keep]
 
 Each program is copied to a neutral name, given to `python -m matrix run`, and the verdict is compared with the truth:
 cause (the first-ranked one), culprit (exactly the axes whose change alone ends it), values (exactly those that still die), fix
@@ -33,11 +33,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="names of programs")
     parser.add_argument("--anonymise", action="store_true", help="call the axes a1, a2, ...")
     parser.add_argument("--max-runs", type=int, default=40)
+    parser.add_argument("--keep", action="store_true", help="keep the run folders, and say where they are")
     options = parser.parse_args()
     wanted = [truth for truth in TRUTHS if not options.only or truth.program in options.only]
     rows = []
     for truth in wanted:
-        rows.append(score(truth, anonymise=options.anonymise, max_runs=options.max_runs))
+        rows.append(score(truth, anonymise=options.anonymise, max_runs=options.max_runs, keep=options.keep))
         print(line(rows[-1]), flush=True)
     summary = summarise(rows)
     print(json.dumps(summary))
@@ -45,7 +46,7 @@ def main() -> None:
         record.save("zoo_anonymised" if options.anonymise else "zoo", {"summary": summary, "programs": rows})
 
 
-def score(truth: Truth, *, anonymise: bool, max_runs: int) -> dict[str, Any]:
+def score(truth: Truth, *, anonymise: bool, max_runs: int, keep: bool = False) -> dict[str, Any]:
     """One program, run and judged."""
     folder = Path(tempfile.mkdtemp(prefix="died-"))
     try:
@@ -61,7 +62,10 @@ def score(truth: Truth, *, anonymise: bool, max_runs: int) -> dict[str, Any]:
         verdict = json.loads(found.read_text()) if found and done.returncode == 0 else {"ranking": [{}], "runs": 0}
         return {"program": truth.program, "wall_s": wall_s, "runs": verdict["runs"], **judge(truth, verdict, names)}
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if keep:
+            print(f"{truth.program}: {folder}", flush=True)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def write(truth: Truth, folder: Path, *, anonymise: bool, max_runs: int) -> dict[str, str]:
