@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -24,6 +24,7 @@ LATER = 2.0  # ratio of two spreads from which the smaller one is the law
 
 Floats = np.typing.NDArray[np.float64]
 Ints = np.typing.NDArray[np.int64]
+Edge = tuple[str, int, str]  # name of the law, its period in steps, what it is in words
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,9 +37,15 @@ class Death:
 
 
 def find(
-    deaths: Sequence[Death], *, accum: int | None = None, epoch_steps: int | None = None, survived_steps: Sequence[int] = ()
+    deaths: Sequence[Death],
+    *,
+    accum: int | None = None,
+    epoch_steps: int | None = None,
+    periods: Mapping[str, int] | None = None,
+    survived_steps: Sequence[int] = (),
 ) -> CrashPattern:
-    """The pattern of some deaths.  `accum`: micro-batches of an optimizer step; `survived_steps`: of runs that did not die.
+    """The pattern of some deaths.  `accum`: micro-batches of an optimizer step; `periods`: other numbers of steps that something may
+    happen after, by name (the whole numbers that a specification varies); `survived_steps`: of runs that did not die.
 
     Raises ValueError for an accum or epoch_steps below 1, or a step below 0."""
     for name, number in (("accum", accum), ("epoch_steps", epoch_steps)):
@@ -47,21 +54,21 @@ def find(
     steps = [death.step for death in deaths if death.step is not None]
     if any(step < 0 for step in steps):
         raise ValueError("a step cannot be below 0")
-    laws = _all_laws(deaths, steps, accum, epoch_steps, survived_steps)
+    edges = [
+        *([("optimizer step", accum, f"the optimizer step (every {accum} batches)")] if accum else []),
+        *([("epoch edge", epoch_steps, f"the edge of an epoch (every {epoch_steps} steps)")] if epoch_steps else []),
+        *((f"multiples of {name}", number, f"multiples of {name}={number}") for name, number in (periods or {}).items()),
+    ]
+    laws = _all_laws(deaths, steps, [edge for edge in edges if edge[1] > 1], survived_steps)
     return CrashPattern(laws=laws, text=_sentence(steps, laws), steps=steps)
 
 
-def _all_laws(
-    deaths: Sequence[Death], steps: list[int], accum: int | None, epoch_steps: int | None, survived_steps: Sequence[int]
-) -> list[Law]:
+def _all_laws(deaths: Sequence[Death], steps: list[int], edges: Sequence[Edge], survived_steps: Sequence[int]) -> list[Law]:
     laws = []
     constant = _constant(deaths, steps)
     laws += constant
     if len(steps) >= FEW and not any(law.holds and law.name == "constant step" for law in constant):
-        if accum and accum > 1:
-            laws.append(_edges("optimizer step", steps, accum, f"the optimizer step (every {accum} batches)"))
-        if epoch_steps and epoch_steps > 1:
-            laws.append(_edges("epoch edge", steps, epoch_steps, f"the edge of an epoch (every {epoch_steps} steps)"))
+        laws += [_edges(edge, steps, ALPHA / len(edges)) for edge in edges]
         if not any(law.holds for law in constant):
             laws.append(_hazard(steps, survived_steps))
     return laws
@@ -106,26 +113,27 @@ def _range(name: str, values: Sequence[float]) -> str:
 
 
 # ------------------------------------------------------------------ edges
-def _edges(name: str, steps: Sequence[int], period: int, what: str) -> Law:
-    """Whether deaths gather at one phase of a period, whichever it is.
+def _edges(edge: Edge, steps: Sequence[int], alpha: float) -> Law:
+    """Whether deaths gather at one phase of a period, whichever it is; `alpha` is the share of this one among those that are tried.
 
     The statistic is the mean resultant length of the phases (Rayleigh); its p-value is simulated with the phases that are
     possible, because the usual formula is for angles and for more deaths.  Steps may be counted from 0 or 1: the phase is free."""
-    if why := _untold(steps, period):
+    name, period, what = edge
+    if why := _untold(steps, period, alpha):
         return Law(name=name, p=None, holds=False, text=f"a relation to {what} cannot be told {why}")
     phases = np.asarray(steps, dtype=np.int64) % period
     p = _gathering(phases, period)
     listed = ", ".join(map(str, phases))
-    if p < ALPHA:
+    if p < alpha:
         return Law(name=name, p=p, holds=True, text=f"deaths gather at one phase of {what} (phases {listed}; p = {p:.2g})")
     return Law(name=name, p=p, holds=False, text=f"no relation to {what} (phases {listed}; p = {p:.2g})")
 
 
-def _untold(steps: Sequence[int], period: int) -> str | None:
+def _untold(steps: Sequence[int], period: int, alpha: float) -> str | None:
     """Why no phases of these deaths could show a relation, or all would; None: they can be tested."""
     if max(steps) - min(steps) < period:
         return f"from {len(steps)} deaths within {max(steps) - min(steps) + 1} batches"  # near each other, hence at near phases
-    if float(period) ** (1 - len(steps)) > ALPHA:  # the chance that all phases are equal
+    if float(period) ** (1 - len(steps)) > alpha:  # the chance that all phases are equal
         return f"from {len(steps)} deaths"
     return None
 

@@ -79,7 +79,12 @@ def _pattern(case: Case) -> CrashPattern | None:
     if not deaths:
         return None
     survived = [o.progress.last_step or 0 for o in case.survivors_of(case.known_bad)]
-    return pattern.find(deaths, survived_steps=survived)
+    return pattern.find(deaths, periods=_periods(case), survived_steps=survived)
+
+
+def _periods(case: Case) -> dict[str, int]:
+    """Whole numbers of the known-bad cell: one of them may be after how many steps something happens."""
+    return {axis: value for axis, value in case.known_bad.items() if type(value) is int and value > 1}
 
 
 def _rises(observation: Observation) -> bool:

@@ -72,6 +72,26 @@ def test_the_chance_of_equal_phases_is_exact_where_all_ways_can_be_counted() -> 
     assert law(at([5, 10, 15, 20], accum=5), "optimizer step").p == pytest.approx(1 / 125)
 
 
+# ------------------------------------------------------------------ whole numbers that a specification varies
+def test_deaths_at_multiples_of_a_value_of_the_known_bad_cell_are_found_whatever_its_axis_is_called() -> None:
+    steps = [16, 160, 304, 704, 1600]
+    found = pattern.find([Death(step=step) for step in steps], periods={"a3": 16, "a4": 32})
+    assert [law.name for law in found.laws if law.holds] == ["multiples of a3"]
+
+
+def test_the_more_periods_are_tried_the_rarer_must_be_what_holds() -> None:
+    deaths = [Death(step=step) for step in (5, 10, 15, 20)]  # equal phases of 5: p = 1/125
+    tried = {name: pattern.find(deaths, periods=periods) for name, periods in (("one", {"n": 5}), ("two", {"n": 5, "m": 7}))}
+    assert {name: law(found, "multiples of n").holds for name, found in tried.items()} == {"one": True, "two": False}
+
+
+def test_deaths_that_people_had_before_are_held_against_the_numbers_of_the_known_bad_cell() -> None:
+    search, seen = searched()
+    case = dataclasses.replace(case_of(search, seen), known_bad={**BAD, "easy": 16}, observed_steps=STORY)
+    found = build(case, name="made", complete=True, wall_s=1.0).pattern
+    assert found is not None and found.text.startswith("No relation to multiples of easy=16")
+
+
 # ------------------------------------------------------------------ one value that is always the same
 @pytest.mark.parametrize("steps", [(412, 412, 412), (412, 411, 412, 411)])
 def test_the_same_step_may_be_counted_from_0_or_from_1(steps: tuple[int, ...]) -> None:
