@@ -22,6 +22,7 @@ from matrix.search.words import changed
 LEADING = 400  # hypotheses that the choice looks at
 BRANCHES = 3  # outstanding runs whose answers are all considered
 GAIN = 1.05  # how much better another length than the natural one must be: a natural end shows more than steps
+CHEAPEST = 0.5  # of the seconds of the other ending: however quick a crash is, each run is one of max_runs, and has to be read
 BUILD_S = 60.0  # to build an environment: nobody knows before the first
 LEAST_BITS = 0.001  # a run that is expected to teach less is not worth asking
 STREAK = 10  # survivals in a row after which the known-bad cell is run again
@@ -39,26 +40,29 @@ def step(view: View, belief: Belief, purpose: Purpose) -> Step:
     candidate = _best(view, belief, outstanding)
     if candidate is None:
         return "wait" if outstanding else None
-    cell, length, dying = candidate
-    return Want(cell=cell, purpose=purpose, max_steps=length, why=_why(view, cell, length, dying))
+    cell, length, dying, score = candidate
+    return Want(cell=cell, purpose=purpose, max_steps=length, why=_why(view, cell, length, dying), bits_per_s=score)
 
 
-def _best(view: View, belief: Belief, outstanding: Sequence[Trial]) -> tuple[Cell, int | None, float] | None:
-    """The cell and length that teach most for their time, and P(it dies)."""
+def _best(view: View, belief: Belief, outstanding: Sequence[Trial]) -> tuple[Cell, int | None, float, float] | None:
+    """The cell and length that teach most for their time, P(it dies), and the bits per second."""
     order = belief.leaders(LEADING)
     weights = belief.weights[order] / belief.weights[order].sum()
     inside = belief.over_pool(order).astype(np.float64)
     share, branches = _branches(belief, order, weights, [trial.cell for trial in outstanding])  # (B,), (B, H)
     worth, extra_s = _useful(view, belief.space) * belief.space.worth, _building_s(view, belief.space)
-    best, found = 0.0, None
+    best, found = 0.0, None  # bits per second with runs that are not too cheap; the answer
     for length in lengths_of(view, belief):
         p, q = (by @ deadly for by, deadly in ((belief.by_rate, length.deadly), (belief.by_background, length.background)))
         bits, dying = _bits(p[belief.group[order]], q[belief.group[order]], share, branches, inside)
-        score = bits * worth / (length.survived_s + dying * (length.died_s - length.survived_s) + extra_s)
+        died_s, survived_s = max(length.died_s, CHEAPEST * length.survived_s), max(length.survived_s, CHEAPEST * length.died_s)
+        score = bits * worth / (survived_s + dying * (died_s - survived_s) + extra_s)
         score = np.round(np.where(bits * worth >= LEAST_BITS, score, 0.0), 9)
         place = int(np.argmax(score))
         if score[place] > best * (1.0 if found is None else GAIN):
-            best, found = float(score[place]), (belief.space.pool[place], length.max_steps, float(dying[place]))
+            best, dies = float(score[place]), float(dying[place])
+            real_s = length.survived_s + dies * (length.died_s - length.survived_s) + float(extra_s[place])
+            found = belief.space.pool[place], length.max_steps, dies, float(bits[place]) / real_s
     return found
 
 
@@ -66,7 +70,7 @@ def lengths_of(view: View, belief: Belief) -> list[Length]:
     """What a run may be asked for, the natural length first."""
     if belief.lengths is None:
         likely = belief.by_rate[belief.group[belief.best]]
-        belief.lengths = lengths(view.grid.spec, belief.hazard, _seconds(view.ledger), (RATES, BACKGROUND), likely)
+        belief.lengths = lengths(view.grid.spec, belief.hazard, run_seconds(view.ledger), (RATES, BACKGROUND), likely)
     return belief.lengths
 
 
@@ -111,7 +115,7 @@ def _entropy(chance: Floats) -> Floats:
     return bits
 
 
-def _seconds(ledger: Ledger) -> tuple[float, float]:
+def run_seconds(ledger: Ledger) -> tuple[float, float]:
     """Mean seconds of a run that survives, and of one that dies: a crash is often the cheaper answer.  Alike until both were seen."""
     times: dict[str, list[float]] = {"survived": [], "died": []}
     for _, outcome in ledger.entries():

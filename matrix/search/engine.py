@@ -74,6 +74,16 @@ class Search:
         self._ledger.ask(trial)
         return trial
 
+    def gain(self) -> tuple[float, float, float] | None:
+        """What the run that `ask` would give now is expected to teach: bits about the crash set per second, and the seconds of a run
+        that survives and of one that dies (1.0 each until both were seen).  None: that run is not asked for what it teaches."""
+        from matrix.search import choose  # here: it imports numpy
+
+        want = self._next() if self._believed() is not None else None
+        if not isinstance(want, Want) or want.bits_per_s is None:
+            return None
+        return want.bits_per_s, *choose.run_seconds(self._ledger)
+
     def new_id(self) -> int:
         """A number for a trial that somebody else proposes (a probe), so that numbers never collide."""
         self._last_id += 1

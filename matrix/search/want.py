@@ -16,6 +16,7 @@ class Want:
     purpose: Purpose
     why: str
     max_steps: int | None = None  # None: to the program's natural end
+    bits_per_s: float | None = None  # what it is expected to teach about the crash set; None: it is not asked for that
 
 
 # "wait": nothing to ask before an open question is answered; None: this stage has what it needs
