@@ -19,7 +19,7 @@ from matrix.evidence.core_notes import DELETED
 from matrix.evidence.owners import owner
 from matrix.records import Library, OmpRegistration
 
-__all__ = ["census", "duplicates", "registrations", "remove_registrations"]
+__all__ = ["FAMILIES", "REGISTERING", "census", "duplicates", "identify", "registrations", "remove_registrations"]
 
 SHM = Path("/dev/shm")
 REGISTERING = "openmp-llvm"  # LLVM's and Intel's runtime: a second one in a process aborts with "OMP: Error #15"
@@ -121,14 +121,14 @@ def _identify(pid: int, mapped: Mapped) -> Identity:
         status = path.stat()
         key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if key not in _known:
-            _known[key] = _read_elf(path)
+            _known[key] = identify(path)
         return _known[key]
     except OSError:
         return Identity()
 
 
-def _read_elf(path: Path) -> Identity:
-    """Look the symbols up by hash: libtorch exports hundreds of thousands."""
+def identify(path: Path) -> Identity:
+    """What a file is by its exported symbols, looked up by hash: libtorch exports hundreds of thousands.  Raises OSError."""
     from elftools.common.exceptions import ELFError  # here: 0.1 s that only a census needs
     from elftools.elf.elffile import ELFFile
 

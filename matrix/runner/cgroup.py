@@ -188,6 +188,28 @@ def _can(controller: str) -> bool:
     return home is not None and folder is not None and os.access(folder, os.W_OK)
 
 
+def own_group() -> Group | None:
+    """The group that this process is in, to read its limits; None without a memory controller.  In a container whose
+    /proc/self/cgroup names the host's path, the mounted root is its group."""
+    if (path := _own_v2()) and (path / "memory.current").exists():
+        group = Group(path, "cgroup-v2", pids_path=path)
+        group.cpu_path = path
+        return group
+    memory, pids, cpu = (_existing_v1(controller) for controller in ("memory", "pids", "cpu"))
+    if memory is None:
+        return None
+    group = Group(memory, "cgroup-v1", pids_path=pids)
+    group.cpu_path = cpu
+    return group
+
+
+def _existing_v1(controller: str) -> Path | None:
+    own = _home_v1(controller)
+    if own is None or own.is_dir():
+        return own
+    return ROOT / controller if (ROOT / controller).is_dir() else None
+
+
 @functools.cache
 def homes() -> list[Path]:
     """Folders that may hold groups of ours, for the clean-up of what a killed tool left behind."""
