@@ -33,6 +33,7 @@ ROOMS = {
     "packages": {"records", "spec"},
     "explain": {"diagnosis"},
     "shorten": {"records", "spec", "assembly", "executors", "diagnosis"},
+    "propose": {"records", "spec", "evidence", "diagnosis", "console"},
     "replay": {"records", "spec", "assembly", "runner", "executors", "diagnosis", "folder"},
     "__main__": {
         "console",

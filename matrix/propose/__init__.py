@@ -1,0 +1,1 @@
+"""`init`: from a command to a specification that runs as it is."""

@@ -1,0 +1,72 @@
+"""What a run is known to have shown, whoever saw it: a log that was kept, or a run that was watched."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from matrix.diagnosis.judge import signature
+from matrix.evidence.runtimes import duplicates
+from matrix.records import Observation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Of one run.  None and empty: not known."""
+
+    source: str = ""  # the log's path, as the specification is to name it; "": there is no file
+    died: bool | None = None
+    signal: str | None = None  # "SIGABRT": of the process that died first
+    error: str | None = None  # type of the exception that ended it
+    words: tuple[str, ...] = ()  # lines whose words have one meaning, whoever prints them: "Killed", "OMP: Error #15"
+    last_step: int | None = None
+    total_steps: int | None = None  # what the program said it would do
+    epoch: int | None = None  # the last one that was named
+    steps_per_s: float | None = None
+    seconds: float | None = None  # from its start to its end
+    startup_s: float | None = None  # to the first step
+    longest_gap_s: float | None = None  # between two steps
+    steps_seen: str = ""  # a line with a step that the tool understands by itself
+    progress: str | None = None  # regular expression; None: none is needed, or none was found
+    progress_lines: tuple[str, ...] = ()  # what it matches
+    device: str | None = None  # as the program named it: "cuda:0"
+    batch_size: int | None = None  # as the program printed it
+    memory_peak_bytes: int | None = None  # of the whole process tree
+    memory_limit_bytes: int | None = None  # that it ran under
+    forks: bool = False  # a process forked itself
+    forked_with_threads: bool = False  # while more than one thread was alive
+    openmp_runtimes: tuple[str, ...] = ()  # files of those that refuse each other, when there were two or more in one process
+
+
+def of_observation(seen: Observation, *, source: str = "") -> Facts:
+    """What one watched run showed; `source`: its log, as the specification is to name it."""
+    progress, memory = seen.progress, seen.memory
+    died = signature(seen)
+    two = duplicates(seen.libraries)
+    return Facts(
+        source=source,
+        died=None if seen.exit.ended_by in ("wall", "interrupt") else died is not None,
+        signal=next((death.signal for death in seen.deaths if death.signal), seen.exit.signal),
+        error=seen.python_error.type if seen.python_error and died else None,
+        words=tuple(message.text for message in seen.messages),
+        last_step=progress.last_step,
+        total_steps=progress.total_steps,
+        steps_per_s=_rate(seen),
+        seconds=seen.wall_s,
+        startup_s=progress.first_step_s,
+        longest_gap_s=progress.longest_gap_s,
+        steps_seen=progress.last_line if progress.last_step is not None else "",
+        memory_peak_bytes=memory.peak_group_bytes or memory.peak_tree_rss_bytes,
+        memory_limit_bytes=memory.limit_bytes,
+        forks=bool(seen.forks),
+        forked_with_threads=any(fork.threads_alive > 1 for fork in seen.forks),
+        openmp_runtimes=tuple(library.path for library in two[0]) if two else (),
+    )
+
+
+def _rate(seen: Observation) -> float | None:
+    """Steps a second after the first one."""
+    progress = seen.progress
+    if progress.last_step is None or progress.first_step_s is None or progress.last_step_s is None:
+        return None
+    seconds = progress.last_step_s - progress.first_step_s
+    return progress.last_step / seconds if seconds > 0 else None
