@@ -74,6 +74,15 @@ class PidFds:
         os.close(self._held.pop(pid).descriptor)
 
 
+def status_of(descriptor: int) -> int | None:
+    """Wait status of a process that is over and was waited for; None: it is not, or this kernel does not tell."""
+    with contextlib.suppress(OSError):
+        info = _info(descriptor, WITH_EXIT)
+        if info[0] & WITH_EXIT:
+            return info[13]
+    return None
+
+
 def why_not() -> str:
     """Empty where the kernel answers."""
     if sys.platform != "linux" or not hasattr(os, "pidfd_open"):

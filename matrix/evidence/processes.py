@@ -46,13 +46,14 @@ class Look:
     command: tuple[str, ...]
 
 
-def autopsy(pids: set[int], window_s: float) -> list[ProcessSeen]:
+def autopsy(pids: set[int], window_s: float, *, pause: bool = True) -> list[ProcessSeen]:
     """Every process of `pids` that still lives, the main one first; takes `window_s` seconds and the time of the stacks.
 
     State and wchan are the main thread's, CPU is the whole process's: a hang that spins in another thread shows there.
     `stack` holds the main thread's frames, then other Python threads' behind a line `-- thread NAME`; native frames
     are among them where py-spy can read them.  Without py-spy the hook's dump signal is used, and only on
-    processes that announced it and still handle it.  Nothing is killed.
+    processes that announced it and still handle it.  Nothing is killed.  Without `pause` no process is stopped for the moment
+    that this takes, nor sent a signal: then there are Python frames only, which may be torn.
     """
     before = {pid: look for pid in pids if (look := _look(pid))}
     counts = {pid: list[int]() for pid in before}
@@ -65,7 +66,7 @@ def autopsy(pids: set[int], window_s: float) -> list[ProcessSeen]:
     roles = {pid: _role(pid, after, ranks) for pid in after}
     order = sorted(after, key=lambda pid: (roles[pid] != "main", roles[pid] != "worker", pid))
     deadline = time.monotonic() + STACKS_S
-    stacks = {pid: _stack(pid) for pid in order[:MAX_STACKS] if time.monotonic() < deadline}
+    stacks = {pid: _stack(pid, pause=pause) for pid in order[:MAX_STACKS] if time.monotonic() < deadline}
     roles |= {pid: "miner" for pid, (stack, _) in stacks.items() if roles[pid] == "worker" and mines(stack)}
     return [
         ProcessSeen(
@@ -155,11 +156,11 @@ def _role(pid: int, looks: dict[int, Look], ranks: dict[int, int | None]) -> str
 
 
 # ------------------------------------------------------------------ stacks
-def _stack(pid: int) -> tuple[list[str], str | None]:
+def _stack(pid: int, *, pause: bool) -> tuple[list[str], str | None]:
     """Frames, and the thread that holds the interpreter lock where that keeps others from running."""
-    threads = _py_spy(pid, "--native") or _py_spy(pid)
+    threads = _py_spy(pid, "--native") or _py_spy(pid) if pause else _py_spy(pid, "--nonblocking")
     if not threads:
-        return _dump_by_signal(pid), None
+        return _dump_by_signal(pid) if pause else [], None
     stacks = [(thread["thread_name"] or "?", [_frame(frame) for frame in thread["frames"]]) for thread in threads]
     return _joined(stacks), _gil_holder(threads)
 
