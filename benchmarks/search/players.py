@@ -31,7 +31,7 @@ class Played:
     looks: tuple[tuple[float, bool], ...] = ()  # after each answer: the probability that was said, and whether it was right
     cost_s: float = 0.0  # simulated seconds of all runs
     decisions: int = 0
-    decisions_cpu_s: float = 0.0  # of tell and the ask that follows it, the posterior included
+    decisions_cpu_s: float = 0.0  # of tell, result and ask
     slowest_cpu_s: float = 0.0
 
 
@@ -51,10 +51,9 @@ def play(world: World, search: Search, seed: int) -> Played:
     trial = search.ask()
     while trial is not None:
         outcome = world.run(trial.cell, rng, trial.max_steps)
-        trial, seconds = _answer(search, trial, outcome)
+        trial, result, seconds = _answer(search, trial, outcome)
         taken.append(seconds)
         runs, cost = runs + 1, cost + outcome.seconds
-        result = search.result()
         if result.reproduced:
             looks.append((round(result.probability, 4), right(world, result)))
             if reached is None and result.probability >= world.spec.search.confidence:
@@ -87,11 +86,12 @@ def suspected(world: World, seed: int, quality: float) -> Played:
     return play(world, search, seed)
 
 
-def _answer(search: Search, trial: Trial, outcome: Outcome) -> tuple[Trial | None, float]:
-    """The next trial, and the processor seconds it took."""
+def _answer(search: Search, trial: Trial, outcome: Outcome) -> tuple[Trial | None, Result, float]:
+    """The next trial, the result before it is asked, and the processor seconds of both."""
     began = time.process_time()
     search.tell(trial, outcome)
-    return search.ask(), time.process_time() - began
+    result = search.result()
+    return search.ask(), result, time.process_time() - began
 
 
 def random_design(world: World, seed: int) -> Played:
@@ -120,13 +120,13 @@ def right(world: World, result: Result) -> bool:
 
 
 def decision_times(size: str) -> tuple[dict[str, float], int]:
-    """Processor milliseconds of `ask` and the `tell` before it in one search, the first of which builds the hypotheses, and the
+    """Processor milliseconds of `tell`, `result` and `ask` in one search, the first of which builds the hypotheses, and the
     most memory in MiB that this process ever had."""
     program = world(0, "pair", 1.0, **SIZES[size])
     search, rng, taken = Search(program.spec, seed=0), random.Random(0), list[float]()
     trial = search.ask()
     while trial is not None:
-        trial, seconds = _answer(search, trial, program.run(trial.cell, rng, trial.max_steps))
+        trial, _, seconds = _answer(search, trial, program.run(trial.cell, rng, trial.max_steps))
         taken.append(seconds * 1e3)
     later = sorted(taken[1:]) or taken
     times = {"first": round(taken[0], 1), "median": round(later[len(later) // 2], 1), "max": round(later[-1], 1)}

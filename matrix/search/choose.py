@@ -129,15 +129,17 @@ def run_seconds(ledger: Ledger) -> tuple[float, float]:
 def _useful(view: View, space: Space) -> Floats:
     """Of every cell of the pool: the chance that a run of it gives an answer, from what runs with the same values, and the same pairs
     of values, gave; 0: given up."""
+    chance, entries = np.ones(len(space.pool)), view.ledger.entries()
+    if all(outcome.kind in ("survived", "died") for _, outcome in entries) and not view.ledger.other_signatures():
+        return chance
     answered, useless, refused = Counter[frozenset[Change]](), Counter[frozenset[Change]](), list[set[Change]]()
-    for trial, outcome in view.ledger.entries():
+    for trial, outcome in entries:
         if outcome.kind == "unavailable":
             refused.append(set(trial.cell.items()))
         elif outcome.kind == "survived" or (outcome.kind == "died" and signature_of(outcome) == view.ledger.main_signature()):
             answered.update(_values(trial.cell))
         else:
             useless.update(_values(trial.cell))
-    chance = np.ones(len(space.pool))
     for values, count in useless.items():
         if count > 1 or len(values) == 1:
             given_up = count > NEUTRAL and not answered[values]

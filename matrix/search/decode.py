@@ -32,7 +32,7 @@ class Combination:
     ask: Cell | None  # the next cell whose answer may make it smaller; None: it is minimal
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class View:
     """The answers at one moment.  `vetoed`: changes that must not be the fix, with the reason; `preferred`: see Search.prefer_fix.
 
@@ -118,6 +118,10 @@ class View:
     # -------------------------------------------------------------- culprit
     def culprit(self) -> dict[str, list[Value]]:
         """Axes of which some single change survives, with the values that still die (design: section 6 of the contract)."""
+        return self._culprit
+
+    @functools.cached_property
+    def _culprit(self) -> dict[str, list[Value]]:
         states = self.states()
         alive = {change for change, state in states.items() if state == "survives" and self.seen_alive(change)}
         matter = [name for name in self.grid.axes if any(axis == name for axis, _ in alive)]
@@ -125,8 +129,11 @@ class View:
 
     def seen_alive(self, change: Change) -> bool:
         """Whether any run with that value has survived: what only the prior says is not reported."""
-        axis, value = change
-        return any(outcome.kind == "survived" and trial.cell.get(axis) == value for trial, outcome in self.ledger.entries())
+        return change in self._seen_alive
+
+    @functools.cached_property
+    def _seen_alive(self) -> set[Change]:
+        return {change for trial, outcome in self.ledger.entries() if outcome.kind == "survived" for change in trial.cell.items()}
 
     def _still(self, axis: str, value: Value, states: Mapping[Change, State]) -> bool:
         return value == self.grid.known_bad[axis] or states.get((axis, value)) == "dies"
@@ -136,6 +143,10 @@ class View:
 
         A product over the changes that can be tested alone: 1 for one that died, P(it survives) for one that is
         reported as surviving, for an open one the probability of what its absence from the answer says."""
+        return self._probability
+
+    @functools.cached_property
+    def _probability(self) -> float:
         culprit, probability = self.culprit(), 1.0
         if self.belief is not None:
             return self._believed_probability(culprit, self.belief)
@@ -165,12 +176,16 @@ class View:
 
     def combinations(self) -> list[Combination]:
         """Surviving cells with several changes and no surviving single one among them, made as small as the answers allow."""
+        return self._combinations
+
+    @functools.cached_property
+    def _combinations(self) -> list[Combination]:
         states, found = self.states(), dict[tuple[Change, ...], Combination]()
-        for trial, _ in self.ledger.entries():
-            changes = self.grid.changes(trial.cell)
+        for cell in self.ledger.cells():
+            changes = self.grid.changes(cell)
             if len(changes) < 2 or self.barred(changes) or any(states.get(c) == "survives" for c in changes.items()):
                 continue
-            if self.state(trial.cell) == "survives" and not any(set(small) < set(changes.items()) for small in found):
+            if self.state(cell) == "survives" and not any(set(small) < set(changes.items()) for small in found):
                 small = shrink(self, changes)
                 found.setdefault(tuple(small.changes.items()), small)
             if len(found) == SHRUNK:

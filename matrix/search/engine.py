@@ -40,6 +40,8 @@ class Search:
         self._ledger = Ledger(self._grid)
         self._space: Space | None = None
         self._belief: Belief | None = None
+        self._seen: View | None = None  # what is known now; kept until an answer, a question or advice changes it
+        self._following: tuple[View, Step] | None = None
         self._vetoed: dict[Change, str] = {}
         self._preferred: list[Change] = []
         self._suspected: dict[str, float] = {}
@@ -72,6 +74,7 @@ class Search:
             return None
         trial = Trial(id=self.new_id(), cell=want.cell, max_steps=want.max_steps, purpose=want.purpose, why=want.why)
         self._ledger.ask(trial)
+        self._seen = None
         return trial
 
     def gain(self) -> tuple[float, float, float] | None:
@@ -90,11 +93,17 @@ class Search:
         return self._last_id
 
     def _next(self) -> Step:
+        """Kept as long as the view: whoever reads the result between an answer and the next question pays for it once."""
+        view = self._view()
+        if self._following is None or self._following[0] is not view:
+            self._following = view, self._choose(view)
+        return self._following[1]
+
+    def _choose(self, view: View) -> Step:
         left = self.spec.search.max_runs - self._ledger.runs - self._ledger.open_runs
         if self._stopped is not None or left <= 0:
             return None
         first = calibrate.step(self._ledger, self.spec.search.max_runs)
-        view = self._view()
         if first is not None or not self._ledger.tally(self._grid.known_bad).deaths:
             return first
         if self._adaptive and view.belief is not None:
@@ -139,7 +148,7 @@ class Search:
         self._check(asked.cell)
         self._last_id = max(self._last_id, asked.id)
         self._ledger.tell(asked, outcome)
-        self._belief = None
+        self._belief = self._seen = None
 
     def _asked(self, trial: Trial | int) -> Trial:
         number = trial if isinstance(trial, int) else trial.id
@@ -162,6 +171,7 @@ class Search:
     def stop(self, reason: str) -> None:
         """Ask nothing more, for example because the time is up; answers to outstanding trials still count."""
         self._stopped = self._stopped or reason
+        self._seen = None
 
     @property
     def log(self) -> list[tuple[Trial, Outcome]]:
@@ -180,6 +190,7 @@ class Search:
     def veto(self, axis: str, value: Value, reason: str) -> None:
         """This value only hides the fault, or must not be recommended: it never becomes the fix."""
         self._vetoed[self._change(axis, value)] = reason
+        self._seen = None
 
     def suspect_axes(self, weights: Mapping[str, float]) -> None:
         """How much likelier than the others each of these axes is to take part in the crash, by evidence from single deaths.
@@ -193,16 +204,17 @@ class Search:
                 raise ValueError(f"suspect_axes: the weight of {axis} is {weight}; a weight is a positive number, 1.0 for no opinion")
         suspected = {axis: min(MOST_SUSPECT, max(1 / MOST_SUSPECT, float(weight))) for axis, weight in weights.items()}
         if suspected != self._suspected:
-            self._suspected, self._space, self._belief = suspected, None, None
+            self._suspected, self._space, self._belief, self._seen = suspected, None, None, None
 
     def prefer_fix(self, axis: str, value: Value) -> None:
         """Choose this change as the fix when it survives; of several, any is better than the rest."""
         if (change := self._change(axis, value)) not in self._preferred:
             self._preferred.append(change)
+            self._seen = None
 
     def withdraw_advice(self) -> None:
         """Forget all vetoes and preferences: another cause leads now, and what it says of the changes is told anew."""
-        self._vetoed, self._preferred = {}, []
+        self._vetoed, self._preferred, self._seen = {}, [], None
 
     def _change(self, axis: str, value: Value) -> Change:
         if (axis, value) not in self._grid.order:
@@ -244,12 +256,16 @@ class Search:
         return twin.result().runs
 
     def _view(self) -> View:
+        self._seen = self._seen or self._new_view()
+        return self._seen
+
+    def _new_view(self) -> View:
         belief = self._believed()
         return View(
             grid=self._grid,
             ledger=self._ledger,
             confidence=self.spec.search.confidence,
-            vetoed=self._vetoed,
+            vetoed=dict(self._vetoed),
             preferred=tuple(self._preferred),
             belief=None if belief is None or belief.outside else belief,
             outside=belief is not None and belief.outside,

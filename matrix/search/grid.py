@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import combinations
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from matrix.records import Cell, Value, describe_cell
@@ -31,6 +32,7 @@ class Grid:
         self.order: dict[Change, int] = {}
         for name, axis in self.axes.items():
             self.order.update({(name, value): len(self.order) for value in asking_order(axis, self.known_bad[name])})
+        self._values = itemgetter(*self.axes)
         self._missing = {(name, value): spec.unavailable(name, value) for name, axis in self.axes.items() for value in axis.values}
         self._runnable: dict[Key, bool] = {}
         self.reasons = {change: reason for change in self.order if (reason := self._reason(change))}
@@ -50,7 +52,8 @@ class Grid:
     def key(self, cell: Mapping[str, Value]) -> Key:
         """Raises ValueError when the cell lacks an axis of the matrix."""
         try:
-            return tuple(cell[name] for name in self.axes)
+            values = self._values(cell)
+            return values if len(self.axes) > 1 else (values,)
         except KeyError as missing:
             raise ValueError(f"cell {describe_cell(cell)} has no axis {missing}; a cell names every axis: {', '.join(self.axes)}") from None
 

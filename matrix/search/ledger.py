@@ -42,6 +42,7 @@ class Ledger:
         self.pending: dict[int, Trial] = {}
         self._tallies: dict[tuple[Key, Purpose | None], Tally] = {}
         self._main: str | None = None
+        self._entries: list[tuple[Trial, Outcome]] | None = None
 
     def ask(self, trial: Trial) -> None:
         self.pending[trial.id] = trial
@@ -52,11 +53,13 @@ class Ledger:
         self.pending.pop(trial.id, None)
         self.answers.setdefault(trial.id, (trial, outcome))
         self._tallies.clear()
-        self._main = None
+        self._main = self._entries = None
 
     def entries(self) -> list[tuple[Trial, Outcome]]:
         """Answers about cells as they are (no probes), by trial id."""
-        return [self.answers[number] for number in sorted(self.answers) if not self.answers[number][0].probes]
+        if self._entries is None:
+            self._entries = [self.answers[number] for number in sorted(self.answers) if not self.answers[number][0].probes]
+        return self._entries
 
     def found(self) -> list[tuple[Trial, Outcome]]:
         """The answers that were used to find the cause: all but the fresh ones, see `fresh`."""
@@ -109,7 +112,8 @@ class Ledger:
         reasons: dict[tuple[Key, Purpose | None], str] = {}
         for trial, outcome in self.entries():
             purpose: Purpose = "find" if trial.purpose == "verify" and trial.id < last_find else trial.purpose
-            for place in ((self.grid.key(trial.cell), None), (self.grid.key(trial.cell), purpose)):
+            key = self.grid.key(trial.cell)
+            for place in ((key, None), (key, purpose)):
                 _add(counts.setdefault(place, Counter()), outcome, main)
                 if outcome.kind == "unavailable":
                     reasons[place] = outcome.reason or "a run said so"

@@ -27,6 +27,7 @@ class Beta:
     def after(cls, deaths: int = 0, survivals: int = 0) -> Beta:
         return cls(0.5 + deaths, 0.5 + survivals)
 
+    @functools.cache  # noqa: B019 - a few numbers for each count of deaths and survivals
     def quantile(self, share: float) -> float:
         """The rate below which `share` (0 to 1) of the belief lies, to 1e-9."""
         low, high = 0.0, 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import random
 from collections.abc import Mapping
@@ -45,7 +46,9 @@ class Check:
         return self.fix is not None and self.clean >= self.clean_wanted
 
 
+@functools.lru_cache(maxsize=2)
 def check(view: View, seed: int) -> Check:
+    """What the answers of `view` say of the verification; a view never changes, so it is worked out once."""
     fix = next((changes for changes in view.ways_out() if not rejected(view, changes)), None)
     if fix is None:
         return Check(fix=None)
@@ -244,6 +247,7 @@ def _other(view: View, outcome: Outcome) -> bool:
     return outcome.kind == "censored" or (outcome.kind == "died" and signature_of(outcome) != view.ledger.main_signature())
 
 
+@functools.lru_cache(maxsize=2)
 def _drawn_inside(view: View, seed: int) -> list[Cell]:
     """Distinct cells: culprit axes at values that still die, other axes at values seen harmless or never tested.
 
