@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from matrix.console import BAD_INPUT, INTERRUPTED, WRONG, asked_to_end, complain, errors, fail, signals_interrupt
+from matrix.explain.command import explain
 
 if TYPE_CHECKING:
     from matrix.records import Verdict
@@ -120,20 +121,6 @@ def shorten(spec: Path, words: tuple[str, ...], run_folder: Path | None, out: Pa
         target = out or spec.with_suffix(f".short{spec.suffix}")
         short.write(loaded, best, target)
         click.echo(f"written: {target}. Go on with: python -m matrix run {target}")
-
-
-@main.command()
-@click.option("--batches", metavar="N,N,...", help="Steps or batches at which it died, to tell whether there is a pattern.")
-@click.option("--accum", type=click.IntRange(min=1), help="Micro-batches of an optimizer step.")
-@click.option("--epoch-steps", type=click.IntRange(min=1), help="Steps of an epoch.")
-def explain(batches: str | None, accum: int | None, epoch_steps: int | None) -> None:
-    """Say what the remains of a death prove; runs nothing."""
-    with errors():
-        if not batches:
-            raise click.UsageError("nothing to explain: give --batches 117,464,...")
-        from matrix.explain import batches as explain_batches
-
-        click.echo(explain_batches(batches, accum, epoch_steps))
 
 
 @main.command()
@@ -311,6 +298,8 @@ def program_problems(spec: Spec) -> Iterator[Problem]:
             hint = "each attempt gets a fresh copy of it, so make it first, or remove it from run.writes"
             yield Problem(None, None, "run.writes", f"{cwd / name} does not exist", hint)
 
+
+main.add_command(explain)
 
 if __name__ == "__main__":
     main(prog_name="python -m matrix")

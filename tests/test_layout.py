@@ -31,7 +31,7 @@ ROOMS = {
     "planner": {"records", "spec", "assembly", "observer_control", "runner", "executors", "search", "diagnosis"},
     "preview": {"records", "spec", "assembly", "runner", "executors", "search", "folder"},
     "packages": {"records", "spec"},
-    "explain": {"diagnosis"},
+    "explain": {"console", "records", "evidence", "search", "diagnosis", "folder", "packages"},
     "shorten": {"records", "spec", "assembly", "executors", "diagnosis"},
     "propose": {"records", "spec", "evidence", "diagnosis", "console"},
     "replay": {"records", "spec", "assembly", "runner", "executors", "diagnosis", "folder"},

@@ -15,6 +15,7 @@ X86_64 = 62
 PT_LOAD, PT_NOTE = 1, 4
 NT_PRSTATUS, NT_AUXV, NT_SIGINFO = 1, 6, 0x53494749
 AT_EXECFN = 31  # its address is in the main thread's stack
+CURSIG = 12  # in a prstatus
 RIP, RSP = 112 + 16 * 8, 112 + 19 * 8  # in a prstatus
 MOST_HEADERS = 1 << 20
 SEARCHED_BYTES = 128 << 10  # a handler's own frames are smaller
@@ -69,6 +70,12 @@ class CoreImage:
             elif kind == PT_NOTE:
                 for note, body in _notes(self._at(offset, size)):
                     self._notes.setdefault(note, body)  # the first thread's is the one that died
+
+    @property
+    def signal(self) -> int | None:
+        """Of which it died; None: the core does not say."""
+        status = self._notes.get(NT_PRSTATUS, b"")
+        return struct.unpack_from("<h", status, CURSIG)[0] or None if len(status) > CURSIG + 2 else None
 
     def interrupted(self) -> Interrupted | None:
         """None: it did not die of a fault, or what it did cannot be found."""

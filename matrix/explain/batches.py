@@ -1,4 +1,4 @@
-"""`explain`: what the remains of a death prove, without running anything."""
+"""Batch numbers at which it died: whether there is a pattern."""
 
 from __future__ import annotations
 
