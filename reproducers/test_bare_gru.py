@@ -7,10 +7,13 @@ import pytest
 from matrix.spec.devices import why_unavailable
 from reproducers.stand import Stand, Suspect
 
+pytestmark = pytest.mark.quick
+
 
 def suspect(device: str, env: dict[str, str] | None = None) -> Suspect:
     return Suspect(
         name=f"the framework's GRU on {device}",
+        asks="does the bare model die by itself, without data, mining and accumulation?",
         program="gru",
         arguments=("--device", device, "--steps", "100"),
         env={"OMP_NUM_THREADS": "1", **(env or {})},
@@ -20,9 +23,7 @@ def suspect(device: str, env: dict[str, str] | None = None) -> Suspect:
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "mps"])
 def test_the_bare_gru_is_cleared(stand: Stand, device: str) -> None:
-    if reason := why_unavailable(device):
-        pytest.skip(f"could not run: {reason}")
-    stand.clears(suspect(device))
+    stand.clears(suspect(device), missing=why_unavailable(device))
 
 
 @pytest.mark.control

@@ -6,10 +6,13 @@ import pytest
 
 from reproducers.stand import Stand, Suspect, threads_of_their_own
 
+pytestmark = pytest.mark.quick
+
 
 def suspect(env: dict[str, str] | None = None) -> Suspect:
     return Suspect(
         name="FAISS alone",
+        asks="does FAISS die without torch in the process?",
         program="faiss_alone",
         env={**threads_of_their_own(), **(env or {})},
         cure="another build of FAISS (pip wheel or conda package), or mining without FAISS",

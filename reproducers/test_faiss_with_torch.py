@@ -10,6 +10,7 @@ from reproducers.stand import Stand, Suspect, threads_of_their_own
 def suspect(env: dict[str, str] | None = None) -> Suspect:
     return Suspect(
         name="FAISS with torch in one process",
+        asks="does it die when torch trains and FAISS searches by turns, each with its own threads?",
         program="faiss_with_torch",
         env={**threads_of_their_own(), **(env or {})},
         cure="mine in a process of its own that is started with spawn; then look at the OpenMP suspect",

@@ -9,10 +9,13 @@ import pytest
 
 from reproducers.stand import Stand, Suspect, threads_of_their_own
 
+pytestmark = pytest.mark.quick
+
 
 def suspect(start: str, *further: str) -> Suspect:
     return Suspect(
         name=f"a miner started with {start}",
+        asks=f"does a miner in a process of its own ever answer when it is started with {start} after the parent has searched?",
         program="forked_miner",
         arguments=("--start", start, *further),
         env=threads_of_their_own(),

@@ -24,9 +24,15 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path.unlink()  # pytest keeps the folders of its last three sessions
 
 
+def no_limit() -> str | None:
+    reason = cgroup.why_not()
+    return f"it needs a memory limit that counts like the kernel's ({reason})" if reason else None
+
+
 def suspect(pairs: Path, *further: str, limit: int | None = LIMIT_BYTES) -> Suspect:
     return Suspect(
         name="loading the pairs file",
+        asks="does loading the pairs need as much memory as the file is large?",
         program="npz_loading",
         arguments=(str(pairs), *further),
         env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
@@ -36,16 +42,12 @@ def suspect(pairs: Path, *further: str, limit: int | None = LIMIT_BYTES) -> Susp
 
 
 def test_loading_a_file_larger_than_the_memory_limit_is_cleared(stand: Stand, pairs: Path) -> None:
-    if reason := cgroup.why_not():
-        pytest.skip(f"could not run: it needs a memory limit that counts like the kernel's ({reason})")
-    stand.clears(suspect(pairs))
+    stand.clears(suspect(pairs), missing=no_limit())
 
 
 @pytest.mark.control
 def test_reading_the_file_whole_is_seen_to_exceed_the_limit(stand: Stand, pairs: Path) -> None:
-    if reason := cgroup.why_not():
-        pytest.skip(f"could not be planted: {reason}")
-    observation, _ = stand.convicts(suspect(pairs, "--whole"))
+    observation, _ = stand.convicts(suspect(pairs, "--whole"), missing=no_limit())
     assert (observation.exit.signal, observation.progress.last_step) == ("SIGKILL", None)
     assert observation.memory.oom_kills == 1
 

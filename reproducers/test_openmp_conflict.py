@@ -6,10 +6,13 @@ import pytest
 
 from reproducers.stand import Stand, Suspect, threads_of_their_own
 
+pytestmark = pytest.mark.quick
+
 
 def suspect(env: dict[str, str] | None = None) -> Suspect:
     return Suspect(
         name="two OpenMP runtimes",
+        asks="do numpy, torch and FAISS bring OpenMP runtimes that abort each other?",
         program="faiss_with_torch",
         arguments=("--steps", "2"),
         env={**threads_of_their_own(), **(env or {})},

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from matrix.records import Exit, Observation, Progress, PythonError, Trial
-from reproducers.stand import Judgement, judge
+from matrix.records import Exit, Load, MemoryCurve, Observation, Progress, PythonError, Slope, Trial
+from reproducers.judging import Judgement, growth, judge, peak, runnable
 
 NO_FAISS = PythonError(type="ModuleNotFoundError", message="No module named 'faiss'")
+
 
 def observed(returncode: int, *, finished: bool = False, last_line: str = "", error: PythonError | None = None, **end: str) -> Observation:
     return Observation(
@@ -19,7 +20,7 @@ def observed(returncode: int, *, finished: bool = False, last_line: str = "", er
         exit=Exit(returncode=returncode, **end),  # type: ignore[arg-type]
         wall_s=1.0,
         started_unix_s=0.0,
-        progress=Progress(finished_line=finished, last_line=last_line),
+        progress=Progress(finished_line=finished, last_line=last_line, last_step=3),
         python_error=error,
     )
 
@@ -27,15 +28,57 @@ def observed(returncode: int, *, finished: bool = False, last_line: str = "", er
 @pytest.mark.parametrize(
     ("observation", "kind", "reason"),
     [
-        (observed(0, finished=True), "cleared", ""),
+        (observed(0, finished=True), "cleared", "finished, last step 3"),
         (observed(77, last_line="torch sees no mps device here"), "could not run", "torch sees no mps device here"),
         (observed(1, error=NO_FAISS), "could not run", "No module named 'faiss'"),
         (observed(-9, ended_by="interrupt"), "could not run", "interrupted"),
-        (observed(0), "convicted", ""),  # exit 0 half way is no success
-        (observed(1, error=PythonError(type="ImportError", message="undefined symbol: f")), "convicted", ""),
-        (observed(-9, ended_by="idle"), "convicted", ""),
-        (observed(-11, finished=True), "convicted", ""),  # a crash in the teardown is a crash
+        (observed(0), "convicted", "exit status 0 before it had finished, last step 3"),
+        (observed(1, error=PythonError(type="ImportError", message="undefined symbol: f")), "convicted", "exit status 1, last step 3"),
+        (observed(-9, ended_by="idle"), "convicted", "it hung (idle: ) and was ended by us, last step 3"),
+        (observed(-11, finished=True, signal="SIGSEGV"), "convicted", "SIGSEGV (status -11), last step 3"),  # in the teardown
     ],
 )
 def test_only_a_whole_run_clears_and_only_a_missing_need_excuses(observation: Observation, kind: Any, reason: str) -> None:
     assert judge(observation) == Judgement(kind=kind, reason=reason)
+
+
+def used(*, slope: Slope | None = None, peak_bytes: int = 0, load: Load | None = None) -> dict[str, Any]:
+    curve = MemoryCurve(
+        shape="linear", series="private", samples=99, warmup_s=0.0, start_bytes=0, end_bytes=0,
+        peak_bytes=peak_bytes, noise_bytes=0, per_step=slope,
+    )  # fmt: skip
+    return {"curve": curve, "load": load}
+
+
+LOAD = Load(cpus=2, runnable_mean=9.0, runnable_most=12, looks=8)
+
+
+@pytest.mark.parametrize(
+    ("rule", "facts", "kind", "said"),
+    [
+        (growth(1000), used(slope=Slope(value=5e3, low=4e3, high=6e3)), "convicted", "grows by 5 kB a step (95 %: 4 kB to 6 kB), 1 kB"),
+        (growth(1000), used(slope=Slope(value=1e3, low=-1e3, high=3e3)), "could not run", "1 kB a step (95 %: -1 kB to 3 kB), 1 kB are"),
+        (growth(1000), used(slope=Slope(value=0.0, low=-1e2, high=1e2)), "cleared", "finished, last step 3; memory grows by 0 kB"),
+        (growth(1000), used(), "could not run", "too few samples"),
+        (growth(1000), {}, "could not run", "too few samples"),
+        (peak(10**8), used(peak_bytes=2 * 10**8), "convicted", "200 MB at most, 100 MB are allowed"),
+        (peak(10**8), used(peak_bytes=10**8), "cleared", "100 MB at most"),
+        (peak(10**8), {}, "could not run", "no sample"),
+        (runnable(2.0), {"load": LOAD}, "convicted", "9.0 threads want to run at a time on 2 processors, 2 for each are allowed"),
+        (runnable(4.5), {"load": LOAD}, "cleared", "9.0 threads"),
+        (runnable(2.0), {"load": Load(cpus=2, runnable_mean=9.0, runnable_most=9, looks=1)}, "could not run", "too short"),
+        (runnable(2.0), {}, "could not run", "too short"),
+    ],
+)
+def test_a_whole_run_is_held_against_its_rules(rule: Any, facts: dict[str, Any], kind: str, said: str) -> None:
+    whole = Observation(**{**vars(observed(0, finished=True)), **facts})
+    judgement = judge(whole, [rule])
+    assert judgement.kind == kind
+    assert said in judgement.reason
+
+
+def test_a_run_that_died_is_judged_by_its_death_and_one_broken_rule_convicts() -> None:
+    facts = used(slope=Slope(value=0.0, low=0.0, high=0.0), peak_bytes=2)
+    died, whole = (Observation(**{**vars(observed(code, finished=True)), **facts}) for code in (-6, 0))
+    assert judge(died, [peak(1)]).reason == "exit status -6, last step 3"
+    assert judge(whole, [growth(1), runnable(1), peak(1)]) == Judgement(kind="convicted", reason="0 MB at most, 0 MB are allowed")
