@@ -19,6 +19,7 @@ import click
 
 from matrix.console import BAD_INPUT, INTERRUPTED, WRONG, asked_to_end, complain, errors, fail, signals_interrupt
 from matrix.explain.command import explain
+from matrix.watch.command import watch
 
 if TYPE_CHECKING:
     from matrix.records import Verdict
@@ -300,6 +301,7 @@ def program_problems(spec: Spec) -> Iterator[Problem]:
 
 
 main.add_command(explain)
+main.add_command(watch)
 
 if __name__ == "__main__":
     main(prog_name="python -m matrix")

@@ -1,0 +1,1 @@
+"""The flight recorder for one run: `watch -- COMMAND` and `watch --pid N`."""

@@ -1,0 +1,180 @@
+"""The limits that a run may meet, whoever set them: how much of each is used, read from outside at a price of some 100 us.
+
+None of them is set by us.  Those that nothing bounds are left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from matrix.records import Filesystem
+from matrix.watch.cgroups import Place, around
+
+Unit = Literal["bytes", "count", "s"]
+LIMITS = re.compile(r"^(Max cpu time|Max open files|Max address space) +(\d+)\b", re.M)
+PAGE = os.sysconf("SC_PAGE_SIZE")
+TICKS = os.sysconf("SC_CLK_TCK")
+MOST_PROCESSES = 16
+SLURM_S = 5.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How much of one limit is used now."""
+
+    name: str  # unique, for people: "memory of the cgroup", "open files of rank 1 (pid 12)"
+    unit: Unit
+    used: float
+    limit: float
+    where: str = ""  # what set it
+
+    @property
+    def share(self) -> float:
+        return self.used / self.limit if self.limit > 0 else 1.0
+
+
+class Bounds:
+    """Of one process tree.  `env`: of the main process; times are seconds of the clock."""
+
+    def __init__(self, main: int, env: Mapping[str, str]) -> None:
+        self.main = main
+        self.memory_groups = [place for place in around(main, "memory") if place.memory_limit()]
+        self._pids_groups = [place for place in around(main, "pids") if place.pids_limit()]
+        self._own = next(iter(around(main, "memory")), None)
+        self._kills_before = self._own.oom_kills() if self._own else None
+        self._limits: dict[int, str] = {}
+        self.ends_unix_s = job_ends(env)
+
+    def oom_kills(self) -> int | None:
+        """Kills in the process's own group since this was made; None: no counter."""
+        now = self._own.oom_kills() if self._own else None
+        return None if now is None or self._kills_before is None else now - self._kills_before
+
+    def memory_limit(self) -> int | None:
+        """The tightest of the groups around it."""
+        return min((limit for place in self.memory_groups if (limit := place.memory_limit())), default=None)
+
+    def read(self, pids: Iterable[int], rooms: Sequence[Filesystem], names: Mapping[int, str]) -> Iterator[Reading]:
+        """`rooms`: file systems as last seen; `names`: of processes, where they have one."""
+        yield from self._memory()
+        for place in self._pids_groups:
+            if (used := place.pids_used()) is not None and (limit := place.pids_limit()):
+                yield Reading(name="processes and threads", unit="count", used=used, limit=limit, where=str(place.folder))
+        for pid in sorted(pids, key=lambda pid: (pid != self.main, pid))[:MOST_PROCESSES]:
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                yield from self._of_process(pid, names.get(pid, f"pid {pid}"))
+        for room in rooms:
+            used = room.total_bytes - room.last_free_bytes
+            yield Reading(name=f"disk space at {room.folder}", unit="bytes", used=used, limit=room.total_bytes, where=room.kind)
+
+    def _memory(self) -> Iterator[Reading]:
+        for place in self.memory_groups:
+            if (used := place.memory_used()) is not None and (limit := place.memory_limit()):
+                yield Reading(name="memory of the cgroup", unit="bytes", used=used, limit=limit, where=str(place.folder))
+        now = _meminfo()
+        if now and (total := now["MemTotal"] + now["SwapTotal"]):
+            free = now["MemAvailable"] + now["SwapFree"]
+            yield Reading(name="memory of the machine", unit="bytes", used=total - free, limit=total, where="RAM and swap")
+
+    def _of_process(self, pid: int, name: str) -> Iterator[Reading]:
+        if pid not in self._limits:
+            self._limits[pid] = Path(f"/proc/{pid}/limits").read_text()
+        bounds = {words: int(soft) for words, soft in LIMITS.findall(self._limits[pid])}
+        if limit := bounds.get("Max open files"):
+            yield Reading(name=f"open files of {name}", unit="count", used=_descriptors(pid), limit=limit, where="ulimit -n")
+        if limit := bounds.get("Max address space"):
+            used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * PAGE
+            yield Reading(name=f"address space of {name}", unit="bytes", used=used, limit=limit, where="ulimit -v")
+        if limit := bounds.get("Max cpu time"):
+            words = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+            seconds = (int(words[11]) + int(words[12])) / TICKS
+            yield Reading(name=f"processor time of {name}", unit="s", used=seconds, limit=limit, where="ulimit -t")
+
+    def forget(self) -> None:
+        """Limits may be changed from inside, so they are read again at times."""
+        self._limits.clear()
+
+    def first(self) -> list[str]:
+        """What was found, in words for the beginning."""
+        found = [f"memory {size(limit)} ({place.folder})" for place in self.memory_groups[:1] if (limit := self.memory_limit())]
+        if self.ends_unix_s is not None:
+            found.append(f"the job's time ends at {clock(self.ends_unix_s)}")
+        return found
+
+    def notices(self) -> list[str]:
+        groups: list[Place] = [place for place in self.memory_groups if place.ends_all_at_once()]
+        if not groups:
+            return []
+        return [f"memory.oom.group is set in {groups[0].folder}: an OOM kill there would end this recorder too; its files stay"]
+
+
+def _descriptors(pid: int) -> int:
+    folder = f"/proc/{pid}/fd"
+    return os.stat(folder).st_size or len(os.listdir(folder))  # noqa: PTH116, PTH208 - its size is their number since Linux 6.2
+
+
+def _meminfo() -> dict[str, int]:
+    """Bytes by name; {} where there is no such file."""
+    wanted = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+        found = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[0].rstrip(":") in wanted}
+        return found if len(found) == len(wanted) else {}
+    return {}
+
+
+# ------------------------------------------------------------------ time limits of schedulers
+def job_ends(env: Mapping[str, str]) -> float | None:
+    """When the scheduler ends the job; None: no scheduler that says so."""
+    with contextlib.suppress(KeyError, ValueError):
+        return float(env["SLURM_JOB_END_TIME"])  # set by Slurm 22.05 and later
+    if job := env.get("SLURM_JOB_ID"):
+        return _asked_of_slurm(job)
+    return None
+
+
+def _asked_of_slurm(job: str) -> float | None:
+    if not (program := shutil.which("scontrol")):
+        return None
+    with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
+        argv = [program, "show", "job", job]
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SLURM_S)
+        found = re.search(r"\bEndTime=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b", done.stdout)
+        return time.mktime(time.strptime(found[1], "%Y-%m-%dT%H:%M:%S")) if found else None
+    return None
+
+
+# ------------------------------------------------------------------ figures for people
+def size(value: float) -> str:
+    for unit, bytes_ in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if abs(value) >= bytes_:
+            return f"{value / bytes_:.1f} {unit}"
+    return f"{value:.0f} bytes"
+
+
+def figure(value: float, unit: Unit) -> str:
+    return size(value) if unit == "bytes" else span(value) if unit == "s" else f"{value:,.0f}"
+
+
+def span(seconds: float) -> str:
+    """`14 min`, `2 h 10 min`, `8 s`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours / 24:.1f} days"
+
+
+def clock(unix_s: float) -> str:
+    return time.strftime("%H:%M:%S" if unix_s - time.time() < 43_200 else "%Y-%m-%d %H:%M", time.localtime(unix_s))

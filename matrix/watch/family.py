@@ -1,0 +1,50 @@
+"""The processes of a watched run: its own cgroup's where one could be made, else those below the main one.  Nothing here is ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+import psutil
+
+from matrix.runner.cgroup import Group
+from matrix.runner.tree import Tree
+
+
+class Family(Tree):
+    """Unlike an attempt's tree it does not search the whole machine for processes that daemonised: that would cost too much."""
+
+    def _marked(self) -> set[int]:
+        return below(self.main)
+
+
+def below(root: int) -> set[int]:
+    """`root` and everything below it that lives, at the price of its own threads and not of all processes of the machine."""
+    if sys.platform != "linux":
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(root)
+            return {root, *(child.pid for child in process.children(recursive=True))}
+        return set()
+    found: set[int] = set()
+    queue = [root]
+    while queue:
+        pid = queue.pop()
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - read of every thread
+                with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as source:  # noqa: PTH123
+                    queue += [int(word) for word in source.read().split()]
+            found.add(pid)
+    return found
+
+
+def release(group: Group) -> int:
+    """Remove our cgroup and end nothing: what outlived the main process goes back to where the recorder is.  The number of those."""
+    left = group.pids()
+    for folder in group.folders:
+        for pid in left:
+            with contextlib.suppress(OSError):
+                (Path(folder).parent / "cgroup.procs").write_text(str(pid))
+    group.remove()
+    return len(left)

@@ -1,0 +1,376 @@
+"""The recorder's event loop: it follows one process tree to its end, and touches nothing.
+
+Built from the parts of the supervisor of attempts (`runner/attempt.py`), with another purpose: nothing is limited, nothing is ended,
+a hang is only told, and everything is paced by what it costs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import selectors
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from matrix.evidence import cores, signals
+from matrix.evidence.exits import ExitWatch
+from matrix.evidence.kernel import SystemLog, system_log
+from matrix.evidence.processes import autopsy
+from matrix.evidence.progress import ProgressParser
+from matrix.records import EndedBy, ProcessSeen
+from matrix.runner.cgroup import Group
+from matrix.runner.launcher import Child
+from matrix.runner.observe import Raw
+from matrix.runner.output import CappedFile
+from matrix.runner.patience import Limits, Patience
+from matrix.runner.probes import Prepared
+from matrix.runner.probes.watch import Watch
+from matrix.runner.sampler import Pace
+from matrix.runner.surroundings import Surroundings
+from matrix.watch import outlook, words
+from matrix.watch.bounds import Bounds, Reading
+from matrix.watch.family import Family
+from matrix.watch.pace import LOOK_S, Governor, PacedSampler
+
+READ_BYTES = 1 << 20
+REST_S, LONGEST_REST_S, READ_COSTS = 0.02, 0.25, 150  # after output was read: a program that prints without end wakes us 50 times a second
+MAPS_COSTS, BOUNDS_COSTS = 500, 300  # 0.2 % and 0.3 % of a core
+FIRST_BOUNDS_S, BOUNDS_S = 0.25, 1.0  # a fast leak is over in seconds
+FAST_FOR_S = 30.0
+SETTLED_S = 2.0  # the first look; until then a program loads and every look finds something else
+MOST_MAPS = 16
+AUTOPSY_WINDOW_S = 1.0
+GAPS = 10  # a silence counts when it is so many times the longest one before
+KEEP_S = 30.0
+INTERRUPT_S = 60.0  # a program that ends so soon after Ctrl-C ended because of it
+STARTUP_FACTOR = STALL_FACTOR = 3  # a program that works without a word is given so many times the patience
+LATE = 1.05  # a run whose end is expected so much beyond its time limit is told
+
+
+class Source(Protocol):
+    """What is followed: a command of our own, or a process that was there."""
+
+    child: Child
+
+    def readers(self) -> dict[int, str]: ...
+    def take(self, reader: int, data: bytes) -> None: ...
+    def waits(self, reader: int) -> bool: ...
+    def polled(self) -> Iterator[tuple[str, bytes]]: ...
+    def typed(self) -> int | None: ...
+    def type(self) -> bool: ...
+    def interrupted_s(self) -> float | None: ...
+    def left(self) -> bool: ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    progress: str | None = None  # pattern of a step
+    hang_s: float = 300.0
+    every_s: float | None = 30.0  # a line about the state; None: never
+    hook: bool = True
+    stop: bool = True  # whether a hang's autopsy may stop a process for the moment that reading its stacks takes
+
+
+@dataclasses.dataclass(kw_only=True)
+class Seen:
+    """What only a watched run has."""
+
+    warnings: list[outlook.Notice] = dataclasses.field(default_factory=list)
+    hangs: list[str] = dataclasses.field(default_factory=list)
+    memory_limit_bytes: int | None = None
+    oom_kills: int | None = None
+    cpu_s: float = 0.0  # that recording took
+    slowest: float = 1.0  # factor by which intervals were stretched at most
+
+
+class Recorder:
+    def __init__(
+        self, source: Source, folder: Path, *, token: str, group: Group | None, core: cores.CorePlan, env: dict[str, str], cwd: str,
+        options: Options, say: Callable[[str, bool], None],
+    ) -> None:  # fmt: skip
+        """`say`: a line for people, and whether it is a warning."""
+        self.source, self.folder, self.options, self.say = source, folder, options, say
+        self.env, self.cwd, self.group, self.core, self.token = env, cwd, group, core, token
+        self.child = source.child
+        self.seen = Seen()
+        self.started_unix, self.started = time.time(), time.monotonic()
+        self.governor = Governor(0.0)
+        self.parser = ProgressParser(options.progress)
+        folders = {"shm": "/dev/shm", "cwd": cwd, "temp": env.get("TMPDIR", "/tmp")}
+        self.sampler = PacedSampler(folder / "memory.csv", self.governor, group=group, folders=folders)
+        self.surroundings = Surroundings(folders)
+        self.tree = Family(token, self.child.pid or 0, group)
+        self.bounds = Bounds(self.child.pid or 0, env)
+        self.warner = outlook.Warner()
+        limits = Limits(startup_s=STARTUP_FACTOR * options.hang_s, idle_s=options.hang_s, stall_s=STALL_FACTOR * options.hang_s)
+        self.patience = Patience(limits, expects_steps=False)
+        self.processes: list[ProcessSeen] = []
+        self.maps: dict[int, str] = {}
+        self.cwds: dict[int, Path] = {}
+        self._maps_size: dict[int, int] = {}
+        self._sinks = {name: CappedFile(folder / f"{name}.log") for name in ("stdout", "stderr")}
+        self._hang: EndedBy | None = None
+        self._told_late = False
+        self._kept_s = 0.0
+        self._names: dict[int, str] = {}
+
+    # -------------------------------------------------------------- the loop
+    def run(self, kernel: SystemLog, exits: ExitWatch) -> Raw:
+        """Until the main process has ended, or the source is left.  `kernel` and `exits` were begun before the program was."""
+        self.kernel, self.exits, self.signals = kernel, exits, signals.watch()
+        try:
+            self._follow()
+            wall_s = self._now()
+            self.seen.cpu_s = self.governor.used_cpu_s
+            self.seen.oom_kills, self.seen.memory_limit_bytes = self.bounds.oom_kills(), self.bounds.memory_limit()
+            self.surroundings.space.end(wall_s)
+            self.exits.read()
+            self.tree.pids()  # who sent a signal may be one of its own that nobody has seen yet
+            self.signals.read()
+            self._drain()
+        finally:
+            for sink in self._sinks.values():
+                sink.close()
+            self.sampler.close()
+        return self._raw(kernel, wall_s)
+
+    def _follow(self) -> None:
+        next_look, next_line = 0.1, self.options.every_s or 0.0
+        self._maps_pace, self._bounds_pace = Pace(MAPS_COSTS), Pace(BOUNDS_COSTS, FIRST_BOUNDS_S)
+        resting: dict[int, float] = {}  # reader -> when it is read again
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.child.status_fd, selectors.EVENT_READ)
+            readers = self.source.readers()
+            for reader in readers:
+                selector.register(reader, selectors.EVENT_READ)
+            while not self.child.over and not self.source.left():
+                for reader in [reader for reader, until in resting.items() if until <= self._now()]:
+                    if self.source.waits(reader):
+                        resting[reader] = self._now() + REST_S
+                    else:
+                        del resting[reader]
+                        selector.register(reader, selectors.EVENT_READ)
+                self._listen(selector)
+                due = min([self.sampler.next_s, next_look, *resting.values()])
+                for key, _ in selector.select(max(0.0, due - self._now())):
+                    if key.fd == self.child.status_fd:
+                        self.child.read_status()
+                    elif key.fd in readers:
+                        selector.unregister(key.fd)
+                        if (rest_s := self._read(key.fd, readers[key.fd])) is not None:
+                            resting[key.fd] = self._now() + rest_s
+                    elif not self.source.type():
+                        selector.unregister(key.fd)
+                        self._deaf = True
+                now = self._now()
+                if now >= self.sampler.next_s:
+                    self.sampler.sample(now, self.parser.last_step)
+                    self.surroundings.sample(now)
+                if now >= next_look and not self.child.over:
+                    self._look(now)
+                    next_look = now + (FIRST_BOUNDS_S if now < SETTLED_S else LOOK_S) * self.governor.factor
+                if self.options.every_s and now >= next_line:
+                    self.say(self._state(now), False)
+                    next_line = now + self.options.every_s
+
+    _deaf = False
+    _listened: int | None = None
+
+    def _listen(self, selector: selectors.BaseSelector) -> None:
+        """The keyboard, while it is ours."""
+        wanted = None if self._deaf else self.source.typed()
+        if wanted == self._listened:
+            return
+        if self._listened is not None and self._listened in selector.get_map():
+            selector.unregister(self._listened)
+        if wanted is not None:
+            selector.register(wanted, selectors.EVENT_READ)
+        self._listened = wanted
+
+    def _read(self, reader: int, name: str) -> float | None:
+        """Take what is there; how long to rest, None at the end."""
+        began = time.thread_time()
+        try:
+            data = os.read(reader, READ_BYTES)
+        except BlockingIOError:
+            return REST_S
+        except OSError:  # a terminal whose other side is closed
+            return None
+        if not data:
+            return None
+        self.source.take(reader, data)
+        self._heard(name, data)
+        return min(LONGEST_REST_S, max(REST_S, READ_COSTS * (time.thread_time() - began)))
+
+    def _heard(self, name: str, data: bytes) -> None:
+        if not name:
+            return
+        now, before = self._now(), self.parser.last_step
+        self._sinks[name].write(data)
+        self.parser.feed(name, data, now)
+        self.patience.saw_output(now)
+        if self.parser.last_step != before:
+            self.patience.saw_progress(now)
+        if self._hang:
+            self._hang = None
+            self.say("it goes on: there is output again", False)
+
+    def _drain(self) -> None:
+        """What is still on its way.  A process that outlived the main one may hold the other end, so nothing waits for an end-of-file."""
+        for reader, name in self.source.readers().items():
+            with contextlib.suppress(OSError):
+                while data := os.read(reader, READ_BYTES):
+                    self.source.take(reader, data)
+                    self._heard(name, data)
+        for name, data in self.source.polled():
+            self._heard(name, data)
+
+    # -------------------------------------------------------------- every second
+    def _look(self, now: float) -> None:
+        for name, data in self.source.polled():
+            self._heard(name, data)
+        pids = self.tree.pids()
+        self.sampler.look(now, pids, self.tree.main)
+        activity = self.tree.activity(pids)
+        self.patience.saw_activity(now, LOOK_S * self.governor.factor, activity.cpu_s, activity.on_disk)
+        if now >= self._maps_pace.next_s:
+            began = time.thread_time()
+            for pid in sorted(pids)[:MOST_MAPS]:
+                self._keep_maps(pid)
+            self._maps_pace.spent(now, 0.0, time.thread_time() - began)
+        self.surroundings.look(now, pids, self.tree.main, self.maps)
+        self.exits.read()
+        self.exits.follow(pids)
+        self.signals.read()  # while those who sent them have a name
+        if now >= self._bounds_pace.next_s:
+            self._foresee(now, pids)
+        if now >= self._kept_s + KEEP_S:
+            self._kept_s = now
+            self.kernel.lines_for(set())  # or it overwrites them in a long run
+            self.bounds.forget()
+        self._judge(now)
+        self.governor.look(now)
+        self.seen.slowest = max(self.seen.slowest, self.governor.factor)
+
+    def _keep_maps(self, pid: int) -> None:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            size = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+            if size and size != self._maps_size.get(pid):
+                self.maps[pid] = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+                self._maps_size[pid] = size
+                self.cwds[pid] = Path(f"/proc/{pid}/cwd").readlink()
+
+    def _foresee(self, now: float, pids: set[int]) -> None:
+        began = time.thread_time()
+        readings = list(self.bounds.read(pids, self.surroundings.space.record(), self._called(pids)))
+        self._readings = readings
+        for warning in self.warner.see(now, self.parser.last_step, self._left_s(), readings):
+            self._warn(warning)
+        self._foresee_time(now)
+        self._bounds_pace.spent(now, FIRST_BOUNDS_S if now < FAST_FOR_S else BOUNDS_S, time.thread_time() - began)
+
+    _readings: list[Reading] = []  # noqa: RUF012 - replaced, never changed
+
+    def _called(self, pids: set[int]) -> dict[int, str]:
+        """Ranks have names that a person knows."""
+        for process in self.sampler.processes(None) if pids - set(self._names) else ():
+            rank = f"rank {process.rank}" if process.rank is not None else process.role
+            self._names[process.pid] = f"the main process ({process.pid})" if process.pid == self.tree.main else f"{rank} ({process.pid})"
+        return self._names
+
+    def _foresee_time(self, now: float) -> None:
+        """The scheduler's limit, when the steps that are left will not fit."""
+        ends, left_s = self.bounds.ends_unix_s, self._left_s()
+        if ends is None or left_s is None or self._told_late:
+            return
+        room_s = ends - time.time()
+        if left_s > LATE * room_s:
+            self._told_late = True
+            step, total = self.parser.last_step or 0, self.parser.total_steps or 0
+            there = round(step + (total - step) * max(0.0, room_s) / left_s)
+            text = words.too_late(ends, room_s, there, total)
+            self._warn(outlook.Notice(limit="time of the job", text=text, at_s=now, step=step, in_s=room_s, at_step=there))
+
+    def _left_s(self) -> float | None:
+        """Until all steps are taken, by the pace of the last quarter; None: unknown."""
+        line, total = self.parser.timeline, self.parser.total_steps
+        if not total or len(line) < 8:
+            return None
+        (then_s, then), (now_s, now) = line[3 * len(line) // 4 - 1], line[-1]
+        return (total - now) * (now_s - then_s) / (now - then) if now > then else None
+
+    def _warn(self, warning: outlook.Notice) -> None:
+        self.seen.warnings.append(warning)
+        self.say(warning.text, True)
+
+    # -------------------------------------------------------------- hangs
+    def _judge(self, now: float) -> None:
+        overdue = self.patience.overdue(now)
+        progress = self.parser.record()
+        usual = GAPS * (progress.longest_gap_s or 0.0)
+        if self._hang or not overdue or now - (progress.last_step_s or 0.0) < usual:
+            return
+        self._hang = overdue
+        for pid in self.tree.pids():
+            self._keep_maps(pid)
+        self.processes = autopsy(self.tree.pids(), AUTOPSY_WINDOW_S, pause=self.options.stop)
+        text = words.hang(overdue, self.patience, now, self.processes)
+        self.seen.hangs.append(text)
+        self.say(text, True)
+
+    def _ended_by(self) -> EndedBy:
+        """A hang that somebody ended was a hang; what the user ended tells nothing."""
+        at_s = self.source.interrupted_s()
+        if self.source.left() and not self.child.over:
+            return "interrupt"
+        asked = at_s is not None and time.monotonic() - at_s < INTERRUPT_S
+        if self._hang and self.child.ended and (asked or os.WIFSIGNALED(self.child.ended.status)):
+            return self._hang
+        return "interrupt" if asked else "itself"
+
+    # -------------------------------------------------------------- what comes out
+    def _state(self, now: float) -> str:
+        return words.state(now, self.parser, self.sampler, self._readings, self.warner.nearest, self.bounds.ends_unix_s)
+
+    def _raw(self, kernel: SystemLog, wall_s: float) -> Raw:
+        hung = self._hang is not None
+        return Raw(
+            child=self.child,
+            ended_by=self._ended_by(),
+            started_unix_s=self.started_unix,
+            wall_s=wall_s,
+            pids=frozenset(self.tree.ever - {0}),
+            leftovers=0,
+            progress=self.parser.record(),
+            sampler=self.sampler,
+            group=self.group,
+            core=self.core,
+            kernel=kernel,
+            maps=self.maps,
+            cwds=self.cwds,
+            processes=self.processes if hung else [],
+            dropped_bytes=sum(sink.dropped_bytes for sink in self._sinks.values()),
+            hook=self.options.hook,
+            exits=self.exits,
+            started_monotonic_s=self.started,
+            ending_s=None,
+            env=self.env,
+            rlimits={},
+            pids_limit=None,
+            probes=Watch(Prepared(), self.token),
+            surroundings=self.surroundings,
+            signals=self.signals,
+            tool_pids=frozenset({os.getpid()}),
+            paused_s=0.0,
+        )
+
+    def _now(self) -> float:
+        return time.monotonic() - self.started
+
+
+def begin() -> tuple[SystemLog, ExitWatch]:
+    """The kernel's log and its events, from before the program is there."""
+    return system_log(), ExitWatch()

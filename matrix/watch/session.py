@@ -1,0 +1,212 @@
+"""One watched run from its start to its report: the order of the stages."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import resource
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from matrix import folder as folders
+from matrix import records
+from matrix.assembly import Assembly
+from matrix.evidence import cores, environment
+from matrix.preview import plan_of
+from matrix.records import Attempt, Observation, Outcome, Verdict
+from matrix.runner import cgroup
+from matrix.runner.observe import Raw, observe
+from matrix.spec import Spec, load_spec
+from matrix.watch import attached, family, judgement, launch, proposal, words
+from matrix.watch.attached import Attached
+from matrix.watch.launch import Launched
+from matrix.watch.recorder import Options, Recorder, Seen, begin
+
+LARGEST_CORE = 2 << 30  # a larger one takes too long; of it the notes are read, which say what was mapped
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Done:
+    """What a watched run left."""
+
+    where: Path
+    observation: Observation
+    outcome: Outcome
+    verdict: Verdict
+    proposal: Path | None  # a specification; None: there is nothing to settle
+
+
+class Notes:
+    """Lines for people: all of them in watch.log, warnings always on standard error, the others where that is a terminal."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.show: Callable[[str], None] = complain
+
+    def say(self, text: str, warning: bool) -> None:
+        line = f"[watch {words.stamp()}] {'WARNING: ' if warning else ''}{text}"
+        with contextlib.suppress(OSError), self.path.open("a", encoding="utf-8") as sink:  # a full disk must not end the recording
+            sink.write(line + "\n")
+        if warning or os.isatty(2):
+            self.show(line)
+
+
+def complain(line: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+
+class Run:
+    """The folder of one watched run, and what is known before it starts."""
+
+    def __init__(self, name: str, argv: Sequence[str], cwd: str, env: dict[str, str], options: Options) -> None:
+        """Raises FolderError."""
+        self.where = folders.create(name).resolve()
+        self.argv, self.cwd, self.env, self.options = list(argv), cwd, env, options
+        self.name = self.where.parent.name
+        self.notes = Notes(self.where / "watch.log")
+        (self.where / "spec.yaml").write_text(proposal.as_it_was(self.name, argv, cwd, env), encoding="utf-8")
+        self.spec: Spec = load_spec(self.where / "spec.yaml")
+        attempt, _ = Assembly(self.spec, self.where).attempt(1, judgement.trial(self.spec), None)
+        self.attempt: Attempt = dataclasses.replace(attempt, argv=list(argv), cwd=cwd)
+        self.folder = self.where / "attempts" / attempt.id
+        self.folder.mkdir(mode=0o700)
+        records.write(self.folder / "attempt.json", self.attempt, sync=False)
+
+    def plan(self, notices: Sequence[str]) -> None:
+        plan = dataclasses.replace(plan_of(self.spec, 1), strategy="watch", notices=list(notices), command=self.argv)
+        records.write(self.where / "plan.json", plan)
+
+    def finish(self, raw: Raw, seen: Seen, unknown: str) -> Done:
+        """Everything from the last byte to the verdict."""
+        limited = dataclasses.replace(self.attempt, memory_limit_bytes=seen.memory_limit_bytes)
+        observation = judgement.as_watched(observe(limited, self.folder, raw), raw, oom_kills=seen.oom_kills, unknown=unknown)
+        records.write(self.folder / "observation.json", observation)
+        if seen.hangs:
+            (self.folder / "hang.txt").write_text("\n\n".join(seen.hangs) + "\n", encoding="utf-8")
+        records.write(self.where / "watch.json", seen)
+        outcome = judgement.outcome(observation, unknown)
+        verdict = judgement.verdict(self.spec, observation, outcome, self.env)
+        records.write(self.where / "verdict.json", verdict)
+        path = self._proposal(observation, verdict) if outcome.kind == "died" else None
+        return Done(where=self.where, observation=observation, outcome=outcome, verdict=verdict, proposal=path)
+
+    def _proposal(self, observation: Observation, verdict: Verdict) -> Path:
+        text = proposal.matrix(self.name, self.argv, self.cwd, self.env, observation, verdict)
+        return proposal.write(self.where / "next.yaml", text)
+
+
+# ------------------------------------------------------------------ watch -- COMMAND
+def command(argv: Sequence[str], name: str | None, options: Options) -> Done:
+    """Run a command as a shell would and record it.  Raises NotStarted, FolderError, RunnerError."""
+    program = launch.find(argv[0])
+    cwd = str(Path.cwd())
+    run = Run(name or name_of(argv), [program, *argv[1:]], cwd, {}, options)
+    with folders.locked(run.where), contextlib.ExitStack() as undo:
+        token = f"watch-{os.getpid()}-{secrets.token_hex(4)}"
+        group = cgroup.create(token, None)
+        if group:
+            undo.callback(family.release, group)
+        core, core_bytes = _core(cwd)
+        env = launch.environment(token, run.folder, hook=options.hook)
+        run.plan(list(_notices(options, core)))
+        kernel, exits = begin()
+        undo.callback(exits.close)
+        source = Launched([program, *argv[1:]], env, group, core_bytes)
+        undo.callback(source.close)
+        run.notes.show = source.say
+        source.take_signals()
+        undo.callback(source.give_back_signals)
+        recorder = Recorder(
+            source, run.folder, token=token, group=group, core=core, env=env, cwd=cwd, options=options, say=run.notes.say
+        )  # fmt: skip
+        _begin_notes(run, recorder)
+        raw = recorder.run(kernel, exits)
+        source.give_back_signals()
+        return run.finish(raw, recorder.seen, "")
+
+
+def _core(cwd: str) -> tuple[cores.CorePlan, int | None]:
+    """Where a core will land and how large it may be; None: as the user has it."""
+    own = resource.getrlimit(resource.RLIMIT_CORE)[0]
+    if own != 0:
+        return cores.CorePlan(
+            folder=Path(cwd), why_not="core files are switched on by the user, who finds them where they always are"
+        ), None
+    plan = cores.plan(Path(cwd), full=True, limit_bytes=LARGEST_CORE)
+    return plan, None if plan.why_not else plan.cap_bytes
+
+
+def _notices(options: Options, core: cores.CorePlan) -> Iterator[str]:
+    yield "one run, watched: nothing is varied, limited or ended by this tool"
+    if "PYTHONUNBUFFERED" not in os.environ:
+        yield "PYTHONUNBUFFERED is set, so that the last lines before a death are seen"
+    if options.hook:
+        yield "a hook is loaded by Python processes through PYTHONPATH (--no-hook does without)"
+    if not core.why_not:
+        yield "core files are made, read and removed"
+    if slurm := {
+        name: os.environ[name] for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS") if name in os.environ
+    }:
+        yield "under Slurm: " + " ".join(f"{name}={value}" for name, value in slurm.items())
+
+
+# ------------------------------------------------------------------ watch --pid N
+def process(pid: int, name: str | None, log: Path | None, options: Options) -> Done:
+    """Record a process that is there, until it ends or the user has seen enough.  Raises NoSuchProcess, FolderError."""
+    source = Attached(pid, {"stdout": log} if log else {})
+    run = Run(name or name_of(source.argv), source.argv, source.cwd, environment.kept(source.env), options)
+    with folders.locked(run.where), contextlib.ExitStack() as undo:
+        undo.callback(source.close)
+        kernel, exits = begin()
+        undo.callback(exits.close)
+        works = attached.events_work(exits)
+        core = cores.CorePlan(folder=Path(source.cwd), why_not="it was started without us: its core files are left where they land")
+        run.plan(["one process, watched from outside: what happened before is not known", *_sees(source)])
+        source.take_signals()
+        undo.callback(source.give_back_signals)
+        options = dataclasses.replace(options, hook=False, stop=False)
+        recorder = Recorder(
+            source, run.folder, token="", group=None, core=core, env=source.env, cwd=source.cwd, options=options, say=run.notes.say
+        )  # fmt: skip
+        _begin_notes(run, recorder)
+        raw = recorder.run(kernel, exits)
+        child = source.child
+        unknown = child.settle(exits, events_work=works) if isinstance(child, attached.OtherChild) and child.gone else ""
+        source.give_back_signals()
+        return run.finish(dataclasses.replace(raw, child=child), recorder.seen, unknown)
+
+
+def _sees(source: Attached) -> Iterator[str]:
+    if source.logs:
+        yield "its output is followed in " + ", ".join(str(path) for path in source.logs.values())
+    else:
+        yield "its output is not seen, so its steps are not known: name its log with --log"
+
+
+# ------------------------------------------------------------------ both
+def _begin_notes(run: Run, recorder: Recorder) -> None:
+    run.notes.say(f"run folder: {run.where}", False)
+    run.notes.say(words.limits(recorder.bounds.first()), False)
+    for notice in recorder.bounds.notices():
+        run.notes.say(notice, True)
+
+
+def name_of(argv: Sequence[str]) -> str:
+    """Names the run by its program: the script or module, not the interpreter."""
+    rest = [word for word in argv[1:] if not word.startswith("-")]
+    interpreter = Path(argv[0]).name.startswith(("python", "pypy", "torchrun", "accelerate"))
+    if interpreter and "-c" in argv[1:3]:
+        return "watch_python"
+    word = rest[0] if interpreter and rest else argv[0]
+    return f"watch_{folders.safe(Path(word).name.removesuffix('.py'))}"
+
+
+def status(done: Done) -> int:
+    """The command's own, as a shell gives it."""
+    code = done.observation.exit.returncode
+    return 0 if code is None else code if code >= 0 else 128 - code
