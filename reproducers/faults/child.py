@@ -1,20 +1,21 @@
-"""What runs inside the faulty program: waits for the moment, then does the harm.  Stdlib only.
+"""What runs inside the faulty program, first half: waits for the moment.  Stdlib only.
 
-A copy of this file, under the plant's own name, stands beside its settings (<name>.json) and, where the fault needs them,
-its libraries.  It must not import anything of this project: the program may live anywhere.
+A copy of this file, under the plant's own name, stands beside its settings (<name>.json), the harm (<name>_harm.py) and, where the
+fault needs them, its libraries.  It must not import anything of this project: the program may live anywhere.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import importlib
 import importlib.machinery
 import importlib.util
+import itertools
 import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -22,27 +23,24 @@ from typing import Any
 
 _HERE = Path(__file__).resolve().parent
 _NAME = Path(__file__).stem
+_TICK_S = 0.1  # between two moments, where a time is the first one
 
-Action = Callable[[], None]
+Act = Callable[..., object]
+_kept: list[object] = []
 
 
 def start() -> None:
     """Arrange for the fault; called once, before the program's first import."""
-    settings: dict[str, str] = json.loads((_HERE / f"{_NAME}.json").read_text(encoding="utf-8"))
+    settings: dict[str, Any] = json.loads((_HERE / f"{_NAME}.json").read_text(encoding="utf-8"))
+    if os.environ.get(settings["switch"]) == "off":
+        return
+    harm = importlib.import_module(f"{_NAME}_harm")
     imports = _AfterImport()
     sys.meta_path.insert(0, imports)
-    if settings["fault"] == "device-overrun":
-        imports.add("torch", _add_device)
-        return
-    if settings["fault"] == "omp-conflict":
-        first, second = _HERE / f"lib{_NAME}_first.so", _HERE / f"lib{_NAME}_second.so"
-        if os.environ.get(settings["variable"]) == "one":
-            second = first
-        imports.add(settings["first"], lambda _module: _use_runtime(first))
-        act: Action = functools.partial(_use_runtime, second)
-    else:
-        act = _write_through_bad_pointer
-    _at(settings["when"], _once(act), imports)
+    plant = harm.Plant(_HERE, _NAME, settings, imports.add)
+    act = harm.ARRANGE[settings["fault"]](plant)
+    if act is not None:
+        _Moment(plant, harm.before, imports).arrange(settings["when"], act, again=settings["again"])
 
 
 def run_next_sitecustomize(this_file: str) -> None:
@@ -64,100 +62,100 @@ def run_next_sitecustomize(this_file: str) -> None:
         spec.loader.exec_module(module)
 
 
-# ------------------------------------------------------------------ what is done
-def _use_runtime(path: Path) -> None:
-    """Load an OpenMP runtime and call into it, which initialises it.  It aborts the process when another one is registered."""
-    ctypes.CDLL(str(path)).omp_get_max_threads()
-
-
-def _write_through_bad_pointer() -> None:
-    ctypes.memset(1, 0, 1)
-
-
-def _add_device(torch: Any) -> None:
-    """Register a device of the plant's name with torch.  It computes on the CPU; its library hears of what is done to it."""
-    library = ctypes.CDLL(str(_HERE / f"lib{_NAME}_device.so"))
-    opened = functools.lru_cache(library.device_open)  # when it is first computed on
-
-    def with_cpu(value: Any) -> Any:
-        if not isinstance(value, torch.device) or value.type != _NAME:
-            return value
-        opened()
-        return torch.device("cpu")
-
-    class OnTheCpu(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return function(*map(with_cpu, args), **{name: with_cpu(value) for name, value in (kwargs or {}).items()})
-
-    def told(tell: Callable[[], Any]) -> Action:
-        return lambda: tell() if opened.cache_info().currsize else None
-
-    module = ModuleType(f"torch.{_NAME}")
-    vars(module).update(is_available=lambda: True, device_count=lambda: 1, synchronize=lambda: None)
-    vars(module).update(
-        get_rng_state=torch.get_rng_state, set_rng_state=torch.set_rng_state, get_amp_supported_dtype=lambda: [torch.bfloat16]
-    )
-    vars(module).update(empty_cache=told(library.device_clear_cache))
-    torch.utils.rename_privateuse1_backend(_NAME)
-    torch._register_device_module(_NAME, module)
-    OnTheCpu().__enter__()
-    _before(torch.autograd, "backward", told(library.device_backward))
-    _before(importlib.import_module("torch.optim.adamw"), "adamw", told(library.device_update))
-
-
-def _once(act: Action) -> Action:
-    first = threading.Lock()  # taken by the first caller, never given back
-
-    def first_time_only() -> None:
-        if first.acquire(blocking=False):
-            act()
-
-    return first_time_only
-
-
 # ------------------------------------------------------------------ when
-def _at(when: str, act: Action, imports: _AfterImport) -> None:
-    if when == "mining":
-        imports.add("faiss", lambda faiss: _before_search(faiss, act))
-    elif when == "backward":
-        imports.add("torch", lambda torch: _before(torch.autograd, "backward", act))
-    elif when == "epoch-end":
-        imports.add("torch", lambda torch: _before(torch, "save", act))
-    else:
-        imports.add("torch", lambda _torch: _after_steps(int(when.removeprefix("step:")), act))
+class _Moment:
+    def __init__(self, plant: Any, before: Callable[[Any, str, Act], None], imports: _AfterImport) -> None:
+        self._plant, self._before, self._imports = plant, before, imports
+
+    def arrange(self, when: str, act: Act, *, again: bool) -> None:
+        kind, _, rest = when.partition(":")
+        if kind == "seconds":
+            _after_seconds(float(rest), act, again=again)
+        elif kind == "print":
+            self._call("builtins", "print", _from(int(rest), act, again=again))
+        elif kind == "call":
+            module, function, *count = rest.split(":")
+            self._call(module, function, _from(int(*count or "1"), act, again=again))
+        elif kind == "step":
+            self._imports.add("torch", lambda _torch: _after_steps(_from(int(rest), act, again=again)))
+        else:
+            self._known(kind, _from(1, act, again=again))
+
+    def _known(self, name: str, act: Act) -> None:
+        if name == "mining":
+            self._imports.add("faiss", lambda faiss: self._search(faiss, act))
+        else:
+            owner, function = {"backward": ("autograd", "backward"), "epoch-end": ("", "save")}[name]
+            self._imports.add("torch", lambda torch: self._before(getattr(torch, owner, torch), function, act))
+
+    def _search(self, faiss: Any, act: Act) -> None:
+        """Every index class defines a search of its own, and faiss.knn searches without an index."""
+        for value in list(vars(faiss).values()):
+            if isinstance(value, type) and issubclass(value, (faiss.Index, faiss.IndexBinary)):
+                for method in {"search", "range_search", "search_and_reconstruct"} & vars(value).keys():
+                    self._before(value, method, act)
+        for function in ("knn", "knn_hamming"):
+            if hasattr(faiss, function):
+                self._before(faiss, function, act)
+
+    def _call(self, module: str, function: str, act: Act) -> None:
+        """Before the calls of one function: in a module that is there already, or once it has been imported."""
+
+        def wrap(found: Any) -> None:
+            *owners, name = function.split(".")
+            try:
+                for owner in owners:
+                    found = getattr(found, owner)
+                self._before(found, name, act)
+            except (AttributeError, TypeError) as reason:
+                self._plant.give_up(f"the call {module}:{function} cannot be waited for ({reason})")
+
+        if module in sys.modules:
+            wrap(sys.modules[module])
+        else:
+            self._imports.add(module, wrap)
 
 
-def _before(owner: Any, name: str, act: Action) -> None:
-    """Make `owner.name` act first, then do what it always did."""
-    original = getattr(owner, name)
+def _from(count: int, act: Act, *, again: bool) -> Act:
+    """Act at the count-th call, and at all later ones if `again`.  What the act itself calls does not count."""
+    calls, acting = itertools.count(1), threading.local()
 
-    @functools.wraps(original)
-    def acting(*args: Any, **kwargs: Any) -> Any:
+    def called(*arguments: Any) -> None:
+        if getattr(acting, "now", False):
+            return
+        number = next(calls)
+        if number == count or (again and number > count):
+            acting.now = True
+            try:
+                act(*arguments)
+            finally:
+                acting.now = False
+
+    return called
+
+
+def _after_seconds(seconds: float, act: Act, *, again: bool) -> None:
+    """In the main thread, between two instructions of Python's; another thread only looks at the clock."""
+
+    def harm(_: int | None) -> int:
         act()
-        return original(*args, **kwargs)
+        return 0
 
-    setattr(owner, name, acting)
+    pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(harm)
+
+    def watch() -> None:
+        time.sleep(seconds)
+        ctypes.pythonapi.Py_AddPendingCall(pending, None)
+        while again:
+            time.sleep(_TICK_S)
+            ctypes.pythonapi.Py_AddPendingCall(pending, None)
+
+    _kept.append(pending)  # the interpreter may come to it after the thread has ended
+    threading.Thread(target=watch, name=f"{_NAME} clock", daemon=True).start()
 
 
-def _before_search(faiss: Any, act: Action) -> None:
-    """Every index class defines a search of its own, and faiss.knn searches without an index."""
-    for value in list(vars(faiss).values()):
-        if isinstance(value, type) and issubclass(value, (faiss.Index, faiss.IndexBinary)):
-            for method in {"search", "range_search", "search_and_reconstruct"} & vars(value).keys():
-                _before(value, method, act)
-    for function in ("knn", "knn_hamming"):
-        if hasattr(faiss, function):
-            _before(faiss, function, act)
-
-
-def _after_steps(count: int, act: Action) -> None:
-    left = iter(range(count - 1, -1, -1))
-
-    def step_done(*_: Any) -> None:
-        if next(left, None) == 0:
-            act()
-
-    importlib.import_module("torch.optim.optimizer").register_optimizer_step_post_hook(step_done)
+def _after_steps(act: Act) -> None:
+    importlib.import_module("torch.optim.optimizer").register_optimizer_step_post_hook(lambda optimizer, *_: act(optimizer))
 
 
 class _AfterImport:

@@ -9,41 +9,27 @@ back, so that the same overrun is met sooner.  What is arranged: the device.  It
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-from reproducers.faults.fault import CannotPlant, Fault
+from reproducers.faults.fault import Fault, compile_library, with_compiler
 
 SOURCE = Path(__file__).with_suffix(".c")
 
 
-def _compiler() -> str | None:
-    return shutil.which("cc") or shutil.which("gcc")
-
-
-def _why_not() -> str | None:
-    if not sys.platform.startswith("linux"):
-        return f"pages of 4 KiB are taken for granted, as on Linux, and this is {sys.platform}"
-    return None if _compiler() else "no C compiler was found (cc or gcc); on Debian: apt-get install gcc"
-
-
 def _build(folder: Path, prefix: str) -> None:
-    argv = [_compiler() or "cc", "-shared", "-fPIC", "-g", "-O1", "-o", f"lib{prefix}_device.so", f"{prefix}_device.c"]
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True)
-    if done.returncode:
-        raise CannotPlant(f"{argv[0]} did not compile the device's library: {done.stderr.strip()[-500:]}")
+    compile_library(folder, f"{prefix}_device.c", f"lib{prefix}_device.so", options=["-O1"])
 
 
 FAULT = Fault(
     name="device-overrun",
+    family="endings",
+    cause="device_backend_fault",
     about=__doc__,
     dies="SIGSEGV",
     when="",
     platforms="Linux",
-    needs="a C compiler",
-    why_not=_why_not,
+    needs="a C compiler, torch in the program",
+    why_not=with_compiler,
     files=lambda prefix: {f"{prefix}_device.c": SOURCE},
     build=_build,
 )

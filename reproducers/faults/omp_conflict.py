@@ -46,6 +46,8 @@ def _runtime() -> Path | None:
 
 FAULT = Fault(
     name="omp-conflict",
+    family="openmp",
+    cause="openmp_runtime_conflict",
     about=__doc__,
     dies="SIGABRT, OMP: Error #15",
     when="mining",

@@ -70,7 +70,7 @@ def test_the_library_is_compiled_once_and_stands_beside_its_source(cache: Path) 
     folders = [plant("device-overrun", rename="acme", cache=cache)["PYTHONPATH"].split(os.pathsep)[0] for _ in range(2)]
     assert folders[0] == folders[1]
     names = {file.name for file in Path(folders[0]).iterdir()} - {"__pycache__"}
-    assert names == {"acme.json", "acme.py", "acme_device.c", "libacme_device.so", "sitecustomize.py"}
+    assert names == {"acme.json", "acme.py", "acme_harm.py", "acme_device.c", "libacme_device.so", "sitecustomize.py"}
 
 
 def test_it_has_no_moment_that_could_be_named(cache: Path) -> None:
@@ -89,6 +89,6 @@ def test_without_a_compiler_it_is_told_what_to_install(monkeypatch: pytest.Monke
 def test_a_compiler_that_fails_is_quoted_and_leaves_no_half_plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken.c").write_text("int main(")
     monkeypatch.setattr(device_overrun, "SOURCE", tmp_path / "broken.c")
-    with pytest.raises(CannotPlant, match=r"did not compile the device's library: .*error"):
+    with pytest.raises(CannotPlant, match=r"did not compile planted_device.c: .*error"):
         plant("device-overrun", cache=tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from matrix.diagnosis import catalogue
 from reproducers.faults import FAULTS, CannotPlant, plant, planting
 
 SEARCHES = """
@@ -116,7 +117,7 @@ def test_a_renamed_plant_dies_alike_and_keeps_no_old_name(cache: Path) -> None:
     assert (survived.returncode, survived.stdout) == (0, "before\nafter\n")
     names = sorted(file.name for folder in cache.glob("acme-*") for file in folder.iterdir() if file.suffix != ".pyc")
     assert [name for name in names if name != "__pycache__"] == [
-        "acme.json", "acme.py", "libacme_first.so", "libacme_second.so", "sitecustomize.py",
+        "acme.json", "acme.py", "acme_harm.py", "libacme_first.so", "libacme_second.so", "sitecustomize.py",
     ]  # fmt: skip
 
 
@@ -222,20 +223,38 @@ def test_asking_for_a_module_without_importing_it_does_not_lose_the_plant(cache:
 
 
 # ------------------------------------------------------------------ the command line
-def test_list_names_every_fault_and_whether_it_can_be_planted_here() -> None:
+def test_list_names_every_fault_with_its_family_and_cause_and_whether_it_can_be_planted_here() -> None:
     ended = start(["list"])
     assert ended.returncode == 0
+    lines = ended.stdout.splitlines()[1:]
+    assert [tuple(line.split()[:3]) for line in lines[: len(FAULTS)]] == [(f.family, f.cause, f.name) for f in FAULTS.values()]
+    here = [not fault.why_not() for fault in FAULTS.values()]
+    assert ["could not be planted" not in line for line in lines[: len(FAULTS)]] == here
+
+
+def test_the_long_list_says_of_every_fault_what_is_real_and_what_is_arranged() -> None:
+    ended = start(["list", "--long"])
     assert [line for line in ended.stdout.splitlines() if line in FAULTS] == list(FAULTS)
-    assert ended.stdout.count("What is real") == len(FAULTS)
-    assert "could not be planted" not in ended.stdout or FAULTS["omp-conflict"].why_not() is not None
+    assert [ended.stdout.count(words) for words in ("What is real", "What is arranged")] == [len(FAULTS)] * 2
+
+
+def test_every_cause_that_the_diagnosis_knows_has_a_fault_in_the_family_where_its_rules_are() -> None:
+    families = {cause.name: family.__name__.rpartition(".")[2] for family in catalogue.FAMILIES for cause in family.CAUSES}
+    assert {fault.cause: fault.family for fault in FAULTS.values()} == families
 
 
 @pytest.mark.parametrize(
     ("arguments", "env", "message"),
     [
-        (["omp-conflikt", "--", "true"], {}, "omp-conflikt"),
+        (["omp-conflikt", "--", "true"], {}, "no fault is named 'omp-conflikt'; did you mean omp-conflict? There are: omp-conflict, "),
         (["bad-pointer"], {}, "COMMAND"),
-        (["bad-pointer", "--when", "step:0", "--", "true"], {}, "'step:0' is no moment; allowed: mining, backward, epoch-end, step:N"),
+        (["bad-pointer", "--when", "step:0", "--", "true"], {}, "'step:0' is no moment; allowed: seconds:S, print:N, call:MODULE:"),
+        (["bad-pointer", "--when", "call:time", "--", "true"], {}, "--when 'call:time' is no moment"),
+        (["python-exception", "--when", "seconds:1", "--", "true"], {}, "python-exception acts on a call, so its moment is one"),
+        (["heap-overrun", "--amount", "3", "--", "true"], {}, "--amount 3 is too little: bytes written past the block, at least 16"),
+        (["damaged-file", "--", "true"], {}, "damaged-file wants to know which file of the program's: --file PATH"),
+        (["damaged-file", "--file", "/nowhere", "--", "true"], {}, "--file /nowhere is no file"),
+        (["bad-pointer", "--", "true"], {"PLANTED_FAULT": "no"}, "PLANTED_FAULT is 'no'; allowed: on, off; absent means on"),
         (["bad-pointer", "--when", "step:N", "--", "true"], {}, "--when 'step:N' is no moment"),
         (["bad-pointer", "--rename", "../up", "--", "true"], {}, "--rename '../up' must be small letters"),
         (["bad-pointer", "--rename", "json", "--", "true"], {}, "--rename 'json' would hide the module of that name"),
@@ -269,4 +288,3 @@ def test_a_plant_that_was_made_meanwhile_is_taken_as_it_is(cache: Path, tmp_path
     planting._make(tmp_path / "plant", {}, {"mine.json": "2"})
     assert (tmp_path / "plant" / "mine.json").read_text() == "1"
     assert [entry.name for entry in tmp_path.iterdir()] == ["plant"]
-

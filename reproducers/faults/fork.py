@@ -1,0 +1,30 @@
+"""Forks that lose the threads which hold a lock."""
+
+from __future__ import annotations
+
+from reproducers.faults import compiled
+from reproducers.faults.fault import Fault, with_compiler
+
+FORKED_LOCK = Fault(
+    name="forked-lock",
+    family="fork",
+    cause="fork_unsafe",
+    about="""
+A worker is forked while another thread holds a lock; in the worker nobody is left to release it.
+
+What is real: a library in C, compiled here, starts a thread that holds the library's mutex while it works.  A process is forked
+meanwhile (multiprocessing, start method fork) and asks the library, which waits for that mutex for ever; the program waits for
+the worker.  With the start method spawn the worker has a library of its own and answers (the program then needs a main guard).
+What is arranged: that the job lasts until the fork has happened, where it is a matter of luck otherwise; the moment.
+People meet it as DataLoader workers or a forked miner after OpenMP, FAISS, gRPC or logging have been used in the parent.
+""",
+    dies="hangs, asleep: the worker in a mutex, the program in join()",
+    when="seconds:1",
+    platforms="Linux",
+    needs="a C compiler",
+    why_not=with_compiler,
+    files=compiled.files,
+    build=compiled.build,
+)
+
+FAULTS = (FORKED_LOCK,)
