@@ -56,7 +56,7 @@ class Attempt:
 
 
 # ------------------------------------------------------------------ facts about one attempt
-EndedBy = Literal["itself", "startup", "idle", "stall", "wall", "length", "memory_watchdog", "interrupt"]
+EndedBy = Literal["itself", "startup", "idle", "stall", "wall", "length", "memory_watchdog", "interrupt", "nobody"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class Exit:
     signal: str | None = None  # "SIGABRT"; from the wait status, or from 128+n of a wrapper (see wrapped)
     wrapped: bool = False  # the signal was read from an exit status of 128+n
     core_dumped: bool = False
-    ended_by: EndedBy = "itself"  # who ended it; everything but "itself" is our own doing
+    ended_by: EndedBy = "itself"  # who ended it: everything else is our own doing, but "nobody": it still runs
     start_error: str | None = None  # why it could not be started
     cpu_s: float | None = None  # used by the main process and those it waited for; None: unknown
     involuntary_switches: int | None = None  # how often the scheduler took the CPU from them while they could run; None: unknown

@@ -63,7 +63,7 @@ def _stacks(seen: Observation) -> list[tuple[str, list[str]]]:
 
 def _facts(folder: RunFolder, seen: Observation) -> list[Line]:
     lines = [_exit(seen), _progress(seen), _memory(seen)]
-    lines += [_process(process) for process in seen.processes if seen.exit.ended_by in {"startup", "idle", "stall"}][:6]
+    lines += [_process(process) for process in seen.processes if seen.exit.ended_by in {"startup", "idle", "stall", "nobody"}][:6]
     if seen.python_error:
         lines.append(line("Exception: ", code(f"{seen.python_error.type}: {seen.python_error.message}")))
     lines += [_fault(fault) for fault in seen.faults[:2]]
@@ -100,7 +100,7 @@ def _exit(seen: Observation) -> Line:
     exit_ = seen.exit
     status = _status(exit_.returncode)
     core = ", a core was written" if exit_.core_dumped else ""
-    ended = "ended by itself" if exit_.ended_by == "itself" else "ended by this tool"
+    ended = {"itself": "ended by itself", "nobody": "not ended"}.get(exit_.ended_by, "ended by this tool")
     return line("Exit: ", strong(how_it_ended(seen)), f"{status}, {ended}{core}, after {duration(seen.wall_s)}")
 
 

@@ -18,6 +18,7 @@ ENDED_BY_US = {
     "wall": "our time limit",
     "length": "our step limit",
     "interrupt": "interrupted",
+    "nobody": "it still ran",
 }
 
 
@@ -41,9 +42,9 @@ def ending(observation: Observation, verdict: Verdict | None) -> Ending:
 
 def _kind(observation: Observation) -> OutcomeKind:
     exit_ = observation.exit
-    if exit_.start_error or exit_.returncode is None:
+    if exit_.start_error or (exit_.returncode is None and exit_.ended_by != "nobody"):
         return "unavailable"
-    if exit_.ended_by in {"wall", "length", "interrupt"}:
+    if exit_.ended_by in {"wall", "length", "interrupt", "nobody"}:
         return "censored"
     finished = exit_.ended_by == "itself" and exit_.returncode == 0 and observation.progress.finished_line is not False
     return "survived" if finished else "died"

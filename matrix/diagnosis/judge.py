@@ -22,6 +22,8 @@ def outcome(observation: Observation) -> Outcome:
     if ending.returncode == CANNOT_RUN and steps is None:
         said = observation.output_tail[-1].strip() if observation.output_tail else "no reason given"
         return Outcome(kind="unavailable", seconds=seconds, reason=said)
+    if ending.ended_by == "nobody":
+        return Outcome(kind="censored", steps=steps, seconds=seconds, reason="it still ran; nothing was ended")
     if ending.ended_by in ("wall", "interrupt"):
         reason = "our wall-clock limit" if ending.ended_by == "wall" else "interrupted by the user"
         return Outcome(kind="censored", steps=steps, seconds=seconds, reason=reason)
