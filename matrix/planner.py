@@ -17,7 +17,7 @@ from typing import Protocol
 
 from matrix import observer_control, records
 from matrix.assembly import CAN_BIND, Assembly, Holders, usable_cpus
-from matrix.diagnosis import catalogue, judge, probing
+from matrix.diagnosis import catalogue, judge, probing, ranking, suspects
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.clusters import Crashes
 from matrix.diagnosis.cures import advise
@@ -31,6 +31,7 @@ from matrix.spec import Spec
 
 STACKS_WANTED = 4  # deaths with native stacks; of the others only the libraries are read (a whole core costs about a second)
 TICK_S = 0.25
+LEFT_OPEN = 0.5  # share of what a probe tells early that the contrast would not have told in the end
 
 
 class View(Protocol):
@@ -62,6 +63,7 @@ class Planner:
         self._longest_gap = 0.0
         self._wall_before_s = 0.0
         self._verdict: Verdict | None = None
+        self._suspected = False
         self._no_probe: dict[str, str] = {}  # probe -> why it cannot be had here
         self._next_number = self._highest_number() + 1
         self._adopt_folder()
@@ -96,7 +98,7 @@ class Planner:
         if self._out_of_time():
             self.search.stop("max_wall is used up")
         while self.pool.free and self._runs_left() > 0:
-            trial = self.search.ask() or self._probe() or self._control()
+            trial = self._better_probe() or self.search.ask() or self._last_probe() or self._control()
             if trial is None:
                 return
             attempt, holders = self._assembly.attempt(self._next_number, trial, self._cpus())
@@ -113,14 +115,30 @@ class Planner:
         """Of max_runs; the search counts its own only, and it may have more questions once probes have changed what leads."""
         return self.spec.search.max_runs - len(self.observations) - len(self.pool.running)
 
-    def _probe(self) -> Trial | None:
-        """The intervention that would teach most about why it dies, once the search knows where: one at a time, within the same budget."""
-        if self.pool.running or self._out_of_time():
+    def _better_probe(self) -> Trial | None:
+        """A probe before the search's next run, when it is expected to teach more for its time: where deaths are quick and survivals
+        take long, asking why costs little."""
+        if self._probing() or (gain := self.search.gain()) is None or (probe := self._probe()) is None:
             return None
-        case = self._case()
-        shares = {entry.cause: entry.probability for entry in self._verdict.ranking} if self._verdict else {}
-        name = probing.propose(case, shares, catalogue.CAUSES, self._can_probe, probes.NAMES)
-        return self._probe_trial(self.search.new_id(), name) if name else None
+        of_search, survived_s, died_s = gain
+        better = LEFT_OPEN * probe.bits_per_s(survived_s, died_s) > of_search
+        return self._probe_trial(self.search.new_id(), probe.name) if better else None
+
+    def _last_probe(self) -> Trial | None:
+        """Once it is known where it dies: whatever still tells why, one at a time."""
+        if self.pool.running or (probe := self._probe()) is None:
+            return None
+        return self._probe_trial(self.search.new_id(), probe.name)
+
+    def _probing(self) -> bool:
+        return any(live.attempt.trial.probes for live in self.pool.running.values())
+
+    def _probe(self) -> probing.Proposal | None:
+        """The intervention that would teach most about why it dies, within the same budget."""
+        if self._out_of_time() or self._verdict is None:
+            return None
+        shares = {entry.cause: entry.probability for entry in self._verdict.ranking}
+        return probing.propose(self._case(), shares, catalogue.CAUSES, self._can_probe, probes.NAMES)
 
     def _probe_trial(self, number: int, name: str) -> Trial:
         why = f"An intervention of the tool's own, to tell why it dies: {name.replace('_', ' ')}."
@@ -199,7 +217,18 @@ class Planner:
     def _judge(self) -> None:
         """The verdict so far, and what it makes of the changes that survive."""
         case = self._case()  # one for both: the search's result takes longer than a decision
+        self._suspect(case)
         advise(self.search, case, self._write(case, complete=False).ranking[0].cause)
+
+    def _suspect(self, case: Case) -> None:
+        """What the first death alone says of the axes; later ones are the search's own evidence, and must not count twice."""
+        if self._suspected or not case.bad_deaths:
+            return
+        self._suspected = True
+        alone = dataclasses.replace(case, observations=case.bad_deaths[:1])
+        shares = {entry.cause: entry.probability for entry in ranking.rank(alone, ranking.collect(alone))}
+        if weights := suspects.weights(self.spec, shares, catalogue.CAUSES):
+            self.search.suspect_axes(weights)
 
     def _crash_rate(self) -> float:
         """Share of deaths among the answers of the calibration."""

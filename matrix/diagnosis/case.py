@@ -10,6 +10,8 @@ from matrix.evidence.runtimes import duplicates
 from matrix.records import Cell, Library, Observation, Outcome
 from matrix.search import Result
 
+MOST_CERTAIN = 0.98  # rate of death that is taken for granted: an intervention may always meet the run that would have survived
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
@@ -60,7 +62,10 @@ class Case:
 
     @property
     def death_rate(self) -> float:
-        """Of the known-bad cell in a run: posterior mean from a uniform prior, deaths of other signatures left out."""
+        """Of the known-bad cell in a run: what the search makes of all its answers; before that, the posterior mean of the cell's own
+        runs from a uniform prior, deaths of other signatures left out."""
+        if (rate := self.result.crash_rate) is not None and rate.per == "run":
+            return min(rate.median, MOST_CERTAIN)
         kinds = [self.outcomes[o.attempt].kind for o in self.unprobed if o.trial.cell == self.known_bad]
         return (kinds.count("died") + 1) / (kinds.count("died") + kinds.count("survived") + 2)
 

@@ -6,6 +6,7 @@ kind, which cut the answer short.  A probe that the death survives speaks agains
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -23,6 +24,18 @@ HEAP = ("poisoned_heap", "checked_heap")  # these change a damaged heap: a death
 CHECKED = "valgrind"  # sees the misuse of memory itself; slow, so it comes last and only for causes that it tells apart
 SEEN_BY_IT = ("native_memory_corruption", "native_bad_argument", "native_thread_race")
 Chances = Mapping[str, Cause]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """A probe that would be worth a run."""
+
+    name: str
+    bits: float  # expected, about the cause
+    survives: float  # chance that the run does not die
+
+    def bits_per_s(self, survived_s: float, died_s: float) -> float:
+        return self.bits / (self.survives * survived_s + (1 - self.survives) * died_s)
 
 
 def findings(case: Case, causes: Chances) -> Iterator[Finding]:
@@ -48,10 +61,11 @@ def propose(
     causes: Chances,
     available: Callable[[str], bool],
     names: Iterable[str],
-) -> str | None:
+) -> Proposal | None:
     """The probe that teaches most about the cause; None: the cause is clear, or no probe would tell.
 
-    `shares`: probabilities of the causes, `unknown` among them.  All probes run the same cell, so bits are also bits per second."""
+    `shares`: probabilities of the causes, `unknown` among them.  All probes run the same cell, so the one with most bits has most per
+    second."""
     tried = {next(iter(run.trial.probes)) for run in case.probed}
     if (
         len(tried) >= MOST_PROBES
@@ -59,25 +73,26 @@ def propose(
         or max((p for name, p in shares.items() if name != "unknown"), default=0.0) >= CLEAR
     ):
         return None
-    best, most = None, LEAST_BITS
+    best = None
     for name in names:
         if name in tried or name == CHECKED or not any(cause.goes_away(name) > UNKNOWN_CURED for cause in causes.values()):
             continue
-        bits = information(name, shares, causes, case.death_rate)
-        if bits > most and available(name):
-            best, most = name, bits
+        proposal = information(name, shares, causes, case.death_rate)
+        if proposal.bits > (best.bits if best else LEAST_BITS) and available(name):
+            best = proposal
     seen = sum(shares.get(cause, 0.0) for cause in SEEN_BY_IT)
     if best is None and CHECKED not in tried and seen > 0.5 and available(CHECKED):
-        return CHECKED
+        return Proposal(name=CHECKED, bits=0.0, survives=0.5)
     return best
 
 
-def information(name: str, shares: Mapping[str, float], causes: Chances, died: float) -> float:
-    """Expected bits about the cause from one run under a probe, when unprobed runs die with probability `died`."""
+def information(name: str, shares: Mapping[str, float], causes: Chances, died: float) -> Proposal:
+    """What one run under a probe is expected to teach about the cause, when unprobed runs die with probability `died`."""
     chances = [(share, _survives(_cured(cause, name, causes), died)) for cause, share in shares.items() if share > 0]
     whole = sum(share for share, _ in chances)
     mean = sum(share * chance for share, chance in chances) / whole
-    return _entropy(mean) - sum(share * _entropy(chance) for share, chance in chances) / whole
+    bits = _entropy(mean) - sum(share * _entropy(chance) for share, chance in chances) / whole
+    return Proposal(name=name, bits=bits, survives=mean)
 
 
 def _cured(cause: str, name: str, causes: Chances) -> float:

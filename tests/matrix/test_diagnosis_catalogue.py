@@ -318,7 +318,7 @@ def test_the_probe_that_separates_the_leading_causes_is_proposed() -> None:
     found = probing.propose(
         case_of(), shares(stack_overflow=0.45, native_bad_argument=0.45), catalogue.CAUSES, lambda name: True, probes.NAMES
     )
-    assert found == "larger_stacks"
+    assert found is not None and found.name == "larger_stacks"
 
 
 def test_no_probe_is_proposed_for_a_clear_cause_or_one_that_cannot_be_had() -> None:
@@ -375,3 +375,25 @@ def test_an_axis_of_devices_on_which_only_the_cpu_survives_convicts_the_device()
 
     assert [f.cause for f in endings.findings(case) if f.rule == "contrast"] == ["device_backend_fault"]
     assert build(case, name="made", complete=True, wall_s=1.0).ranking[0].cause == "device_backend_fault"
+
+
+# ------------------------------------------------------------------ which axes the first death speaks of
+def test_the_axis_that_moves_the_likely_cause_is_suspected_by_what_it_sets_and_not_by_its_name() -> None:
+    from matrix.diagnosis import suspects
+    from matrix.spec import Spec
+
+    axes = {
+        "a1": {"choices": {"u": {}, "v": {"env": {"KMP_DUPLICATE_LIB_OK": "1"}}}},
+        "a2": {"values": [1, 2], "env": ["OMP_NUM_THREADS"]},
+        "omp": {"flag": "--omp", "values": ["one", "two"]},
+    }
+    spec = Spec.model_validate({"name": "made", "run": {"command": ["job"]}, "matrix": axes})
+    found = suspects.weights(spec, shares(openmp_runtime_conflict=0.9), catalogue.CAUSES)
+    assert found["a1"] > 4 and found["a2"] < 1 and "omp" not in found
+    assert suspects.weights(spec, {"unknown": 1.0}, catalogue.CAUSES) == {"a1": 1.0, "a2": 1.0}
+
+
+def test_every_lever_is_an_intervention_that_there_is() -> None:
+    from matrix.diagnosis import suspects
+
+    assert set(suspects.LEVERS.values()) <= set(probes.NAMES)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from matrix.executors.local import LocalPool
 from matrix.planner import Planner
 from matrix.records import Attempt, Outcome, Trial, Verdict
@@ -36,6 +38,18 @@ def spec_of(program: str, max_runs: int) -> Spec:
         "run": {"command": ["sh", "-c", program, "job"]},
         "matrix": {"bs": [4, 8], "mode": ["a", "b"]},
         "search": {"max_runs": max_runs, "strategy": "one_at_a_time"},
+    }
+    return Spec.model_validate(text)
+
+
+def adaptive(program: str) -> Spec:
+    text: dict[str, Any] = {
+        "name": "short",
+        "run": {"command": ["sh", "-c", program, "job"]},
+        "matrix": {"bs": [4, 8, 16], "mode": ["a", "b"], "n": [1, 2]},
+        "known_bad": {"bs": 16, "mode": "b", "n": 2},
+        "search": {"max_runs": 25},
+        "evidence": {"control": False},
     }
     return Spec.model_validate(text)
 
@@ -70,3 +84,17 @@ def test_a_search_that_goes_on_after_a_probe_has_only_the_runs_that_are_left(tmp
     assert verdict.runs == 9
     reasons = planner.search.result().reasons
     assert "the search was ended: max_runs (9) are used up" in reasons
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dying", "living", "early"), [("", "sleep 2", True), ("sleep 1;", "", False)])
+def test_a_probe_comes_before_the_search_is_done_only_where_a_death_takes_less_time(
+    tmp_path: Path, dying: str, living: str, early: bool
+) -> None:
+    program = f'case "$*" in *"--bs 16 --mode b"*) {dying} {DIES};; esac; {living}'
+    with LocalPool(1) as pool:
+        planner = Planner(adaptive(program), tmp_path, pool, Silent())
+        play(planner)
+    searched = [number for number, one in enumerate(planner.observations) if not one.trial.probes]
+    probed = [number for number, one in enumerate(planner.observations) if one.trial.probes]
+    assert probed and (probed[0] < searched[-1]) is early

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -121,6 +122,18 @@ def test_a_crash_that_is_cheaper_than_a_survival_is_asked_for_more_often():
         return sum(trial.cell["mining"] == "sync" for log in logs for trial, _ in log if trial.purpose == "find")
 
     assert deaths(1.0, 50.0) > deaths(50.0, 1.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_however_quick_a_crash_is_no_configuration_is_asked_for_a_dozen_times(seed):
+    def program(trial, rng):
+        if trial.cell["mining"] == "sync" and trial.cell["bs"] >= 32:
+            return Outcome(kind="died", steps=5, seconds=0.02, signature="SIGABRT")
+        return Outcome(kind="survived", steps=40, seconds=30.0)
+
+    search = play(Search(make_spec(), seed=seed), program, seed=seed)
+    cells = Counter(tuple(trial.cell.values()) for trial, _ in search.log if trial.purpose == "find")
+    assert search.result().confirmed and max(cells.values()) <= 4
 
 
 def test_outstanding_runs_are_not_asked_again_for_what_they_will_tell():
