@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from matrix.console import BAD_INPUT, INTERRUPTED, WRONG, asked_to_end, complain, errors, fail, signals_interrupt
+from matrix.doctor.command import doctor
 from matrix.explain.command import explain
 from matrix.watch.command import watch
 
@@ -300,6 +301,7 @@ def program_problems(spec: Spec) -> Iterator[Problem]:
             yield Problem(None, None, "run.writes", f"{cwd / name} does not exist", hint)
 
 
+main.add_command(doctor)
 main.add_command(explain)
 main.add_command(watch)
 

@@ -26,6 +26,7 @@ ROOMS = {
     "diagnosis": {"records", "evidence", "spec", "search"},
     "view": {"records", "runner"},
     "folder": set(),
+    "doctor": {"console", "evidence", "runner"},
     "assembly": {"records", "spec", "runner"},
     "observer_control": {"records"},
     "planner": {"records", "spec", "assembly", "observer_control", "runner", "executors", "search", "diagnosis"},
@@ -49,6 +50,7 @@ ROOMS = {
     },
     "__main__": {
         "console",
+        "doctor",
         "watch",
         "packages",
         "replay",

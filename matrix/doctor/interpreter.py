@@ -36,9 +36,13 @@ for each in distributions():
         "native": [path for path in paths if NATIVE.search(path)],
         "tops": [path for path in paths if path.endswith(".py") and (path.count("/") == 0 or re.match(r"[^/.]+/__init__\.py$", path))],
     })
+try:
+    libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
+except (ValueError, OSError, AttributeError):
+    libc = ""
 print(json.dumps({
     "executable": sys.executable, "version": list(sys.version_info[:3]), "prefix": sys.prefix, "base_prefix": sys.base_prefix,
-    "machine": platform.machine(), "libc": list(platform.libc_ver(sys.executable)), "paths": [p for p in sys.path if os.path.isdir(p)],
+    "machine": platform.machine(), "libc": libc, "paths": [p for p in sys.path if os.path.isdir(p)],
     "implementation": platform.python_implementation(), "distributions": found,
 }))
 """
@@ -82,7 +86,9 @@ def examine(executable: str | None = None) -> Interpreter:
         raise NoInterpreter(f"{executable}: no such program, or not executable; give the path of a Python, such as .venv/bin/python")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LD_")}
     try:
-        done = subprocess.run([path, "-I", "-c", SCRIPT], stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, env=environment)
+        done = subprocess.run(
+            [path, "-I", "-c", SCRIPT], stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, env=environment
+        )
     except (OSError, subprocess.SubprocessError) as problem:
         why = f"no answer within {PATIENCE_S:g} s" if isinstance(problem, subprocess.TimeoutExpired) else str(problem)
         raise NoInterpreter(f"{path}: {why}; give the path of a Python that starts") from problem
@@ -96,13 +102,13 @@ def examine(executable: str | None = None) -> Interpreter:
 
 
 def _interpreter(told: dict[str, object]) -> Interpreter:
-    version, libc, paths, found = told["version"], told["libc"], told["paths"], told["distributions"]
-    assert isinstance(version, list) and isinstance(libc, list) and isinstance(paths, list) and isinstance(found, list)
+    version, paths, found = told["version"], told["paths"], told["distributions"]
+    assert isinstance(version, list) and isinstance(paths, list) and isinstance(found, list)
     distributions: dict[str, Distribution] = {}
     for each in found:
         distribution = _distribution(each)
         distributions.setdefault(distribution.name, distribution)  # the first on the path is the one that is imported
-    glibc = re.match(r"(\d+)\.(\d+)", libc[1]) if libc[0] == "glibc" else None
+    glibc = re.match(r"glibc (\d+)\.(\d+)", str(told["libc"]))
     return Interpreter(
         executable=str(told["executable"]),
         version=(version[0], version[1], version[2]),

@@ -70,6 +70,16 @@ class KernelLog:
                 self._lines.append(line)
 
 
+def history() -> tuple[list[str], str]:
+    """The lines about deaths of all processes that the kernel still has, and why they may be missing ("": they are not)."""
+    log = KernelLog()
+    if log._descriptor >= 0:
+        os.lseek(log._descriptor, 0, os.SEEK_SET)
+        log._read()
+    log.close()
+    return log._lines, log._why
+
+
 SystemLog = KernelLog | UnifiedLog
 
 
