@@ -44,6 +44,13 @@ def pack(run: Path, kind: Literal["minimal", "extended"], *, cores: bool, out: P
             raise click.ClickException(str(problem)) from problem
 
 
+def write_report(run: Path) -> None:
+    """The report of a run folder that no matrix made; it goes into the package."""
+    import reports
+
+    reports.write(run)
+
+
 def _progress(bar: object) -> Callable[[str, int, int], None]:
     before = 0
 

@@ -20,7 +20,7 @@ REWORDED = (
     ("no counter of OOM kills could be read", "no counter of OOM kills was given"),
     ("memory peaked at unknown size", "nobody measured its memory"),
 )
-SHOWN_CAUSES, SHOWN_FACTS = 4, 3
+SHOWN_CAUSES, SHOWN_OPEN, SHOWN_FACTS = 5, 8, 3
 
 
 def text(found: Explained) -> str:
@@ -105,10 +105,15 @@ def _causes(found: Explained) -> Iterator[str]:
     equal = [entry for entry in found.ranking if entry.probability == found.ranking[0].probability]
     if len(equal) > 1:
         yield from _wrapped(f"The first {len(equal)} are equally likely: what was given does not tell them apart.", "  ")
-    for entry in found.ranking[:SHOWN_CAUSES]:
+    backed = [entry for entry in found.ranking if entry.supports or entry.cause == "unknown"]
+    for entry in backed[:SHOWN_CAUSES]:
         yield f"  {entry.probability:6.1%}  {entry.cause} ({entry.grade}){f': {entry.title}' if entry.title else ''}"
         yield from _facts("for", entry.supports)
         yield from _facts("against", entry.contradicts)
+    open_ = [entry for entry in found.ranking if entry not in backed and not entry.contradicts]
+    if open_:
+        listed = ", ".join(f"{entry.cause} {entry.probability:.1%}" for entry in open_[:SHOWN_OPEN])
+        yield from _wrapped(f"neither proven nor ruled out: {listed}", "  ", "    ")
 
 
 def _facts(word: str, facts: list[Fact]) -> Iterator[str]:

@@ -156,7 +156,7 @@ def _ranking(part: Part, seen: Observation) -> list[Ranked]:
         observations=[seen],
         outcomes={ATTEMPT: outcome},
         environments={ATTEMPT: {}},
-        result=_no_search(),
+        result=no_search(),
         signature=outcome.signature,
     )
     return ranking.rank(case, [*_heard(part, ranking.collect(case)), *part.findings, *_open(seen)])
@@ -177,7 +177,7 @@ def _open(seen: Observation) -> Iterator[Finding]:
             yield finding(cause, "open", seen, 0.0, "nothing tells who sent the SIGKILL")
 
 
-def _no_search() -> Result:
+def no_search() -> Result:
     """One death, no run: nothing is contrasted, so nothing can be confirmed."""
     return Result(
         status="inconclusive",
