@@ -51,21 +51,27 @@ def score(truth: Truth, *, anonymise: bool, max_runs: int, keep: bool = False) -
     folder = Path(tempfile.mkdtemp(prefix="died-"))
     try:
         names = write(truth, folder, anonymise=anonymise, max_runs=max_runs)
-        began = time.monotonic()
-        with (folder / "matrix.log").open("wb") as sink:
-            root = str(Path(__file__).parents[2])
-            env = {**os.environ, "PYTHONPATH": root, "COLUMNS": "120"}
-            argv = [sys.executable, "-m", "matrix", "run", "spec.yaml"]
-            done = subprocess.run(argv, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, timeout=BUDGET_S)
-        wall_s = round(time.monotonic() - began, 1)
-        found = next(folder.rglob("verdict.json"), None)
-        verdict = json.loads(found.read_text()) if found and done.returncode == 0 else {"ranking": [{}], "runs": 0}
+        verdict, wall_s = run(folder)
         return {"program": truth.program, "wall_s": wall_s, "runs": verdict["runs"], **judge(truth, verdict, names)}
     finally:
         if keep:
             print(f"{truth.program}: {folder}", flush=True)
         else:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def run(folder: Path) -> tuple[dict[str, Any], float]:
+    """Run the specification in a folder: its verdict (an empty one unless the tool ended with status 0), and the seconds it took."""
+    began = time.monotonic()
+    with (folder / "matrix.log").open("wb") as sink:
+        root = str(Path(__file__).parents[2])
+        env = {**os.environ, "PYTHONPATH": root, "COLUMNS": "120"}
+        argv = [sys.executable, "-m", "matrix", "run", "spec.yaml"]
+        done = subprocess.run(argv, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, timeout=BUDGET_S)
+    wall_s = round(time.monotonic() - began, 1)
+    found = next(folder.rglob("verdict.json"), None)
+    verdict = json.loads(found.read_text()) if found and done.returncode == 0 else {"ranking": [{}], "runs": 0}
+    return verdict, wall_s
 
 
 def write(truth: Truth, folder: Path, *, anonymise: bool, max_runs: int) -> dict[str, str]:
