@@ -20,6 +20,7 @@ import click
 from matrix.console import BAD_INPUT, INTERRUPTED, WRONG, asked_to_end, complain, errors, fail, signals_interrupt
 from matrix.doctor.command import doctor
 from matrix.explain.command import explain
+from matrix.propose.command import init
 from matrix.watch.command import watch
 
 if TYPE_CHECKING:
@@ -303,6 +304,7 @@ def program_problems(spec: Spec) -> Iterator[Problem]:
 
 main.add_command(doctor)
 main.add_command(explain)
+main.add_command(init)
 main.add_command(watch)
 
 if __name__ == "__main__":

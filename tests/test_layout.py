@@ -52,6 +52,7 @@ ROOMS = {
         "console",
         "doctor",
         "watch",
+        "propose",
         "packages",
         "replay",
         "explain",

@@ -1,0 +1,126 @@
+"""What a program says about its options: its own --help, its sources, the configuration file it is given.
+
+Nothing of the job is run.  A program is asked for --help only when its sources show that a parser of options reads its command
+line (a script without one would ignore --help and start training), and then in a process group of its own that is ended after a
+while, without GPUs and without a network for the model hubs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from matrix.propose.usage import Option, options, subcommands
+from matrix.propose.words import CommandLine
+from matrix.spec.fingerprint import own_files
+
+HELP_S = 120.0  # importing a framework took 40 s on a busy machine
+MOST_BYTES = 1 << 20
+# Calls that read the command line.  An import alone proves nothing: notebooks use argparse.Namespace.
+PARSES = re.compile(
+    r"\bparse(?:_known)?(?:_intermixed)?_args(?:_into_dataclasses)?\(|\bclick\.(?:command|group)\b|\btyper\.(?:run|Typer)\(|\bfire\.Fire\("
+    r"|\bapp\.run\(|\bhydra\.main\b|\bLightningCLI\(|\btyro\.cli\(|\b(?:auto_)?CLI\(|\bdocopt\(|\btap\.|\bdraccus\.|\bsimple_parsing\."
+)
+READ_VARIABLE = re.compile(
+    r"""\b(?:os\.)?(?:environ(?:\.get\(|\[)|getenv\()\s*["']([A-Z][A-Z0-9_]*)["'](?:\s*,\s*["']?([\w.+-]+)["']?\s*\))?"""
+)
+QUIET = {
+    "COLUMNS": "400", "LINES": "1000", "TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "CUDA_VISIBLE_DEVICES": "",
+    "WANDB_MODE": "disabled", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
+}  # fmt: skip
+
+
+class Sources:
+    """The program's own files, as text."""
+
+    def __init__(self, command: CommandLine, cwd: Path) -> None:
+        self.texts = [_text(path) for path in own_files(list(command.words[command.start :]), cwd) if path.suffix in ("", ".py", ".sh")]
+
+    @property
+    def parse_options(self) -> bool:
+        return any(PARSES.search(text) for text in self.texts)
+
+    def variables(self) -> dict[str, str | None]:
+        """Environment variables that they read, with the default that stands beside the name."""
+        found: dict[str, str | None] = {}
+        for match in (match for text in self.texts for match in READ_VARIABLE.finditer(text)):
+            found[match[1]] = found.get(match[1]) or match[2]
+        return found
+
+    def mention(self, pattern: str) -> bool:
+        return any(re.search(pattern, text) for text in self.texts)
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as source:
+            return source.read(MOST_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+# ------------------------------------------------------------------ --help
+def described_options(command: CommandLine, cwd: Path, env: Mapping[str, str]) -> list[Option]:
+    """The options that the program's --help lists; [] when it cannot be had.
+
+    It is asked with the words in front of the first flag (a subcommand may be among them), and once more with a subcommand
+    that comes later.
+    """
+    entry = [*_starting_words(command, env), *_leading(command.arguments)]
+    text = _help(entry, cwd, env)
+    later = next((at for at, word in enumerate(command.arguments) if word in subcommands(text)), None)
+    if later is None or command.arguments[later] in entry:
+        return options(text)
+    return options(text) + options(_help([*_starting_words(command, env), *command.arguments[: later + 1]], cwd, env))
+
+
+def _starting_words(command: CommandLine, env: Mapping[str, str]) -> list[str]:
+    """Those that start the program without its launcher."""
+    if not command.launcher:
+        return list(command.words[command.start : command.own])
+    beside = shutil.which(command.words[command.start], path=env.get("PATH"))
+    sibling = Path(beside).parent / "python" if beside and not command.interpreter else None
+    python = command.interpreter or (str(sibling) if sibling and sibling.exists() else sys.executable)
+    return [python, *(["-m"] if command.kind == "module" else []), command.target]
+
+
+def _leading(arguments: tuple[str, ...]) -> Iterator[str]:
+    for word in arguments:
+        if word.startswith("-") or "=" in word:
+            return
+        yield word
+
+
+def _help(entry: list[str], cwd: Path, env: Mapping[str, str]) -> str:
+    """What it prints; "" when it fails, takes too long, or there is no such program."""
+    with tempfile.TemporaryFile() as output:
+        try:
+            child = subprocess.Popen(
+                [*entry, "--help"],
+                cwd=cwd,
+                env={**env, **QUIET},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError:
+            return ""
+        try:
+            status = child.wait(HELP_S)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        output.seek(0)
+        return output.read(MOST_BYTES).decode("utf-8", "replace") if status in (0, 1) else ""  # absl's helps end with 1

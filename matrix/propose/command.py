@@ -1,0 +1,79 @@
+"""`init -- COMMAND…`: write a first specification and say what was recognised."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from matrix.console import BAD_INPUT, errors, fail
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matrix.propose.draft import Draft
+    from matrix.propose.facts import Facts
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="The specification to write; else NAME.yaml.")
+@click.option("--from-log", "log", type=click.Path(path_type=Path), metavar="LOG", help="Output of the run that died.")
+@click.option("--name", help="Names the runs; else the program's name.")
+@click.option(
+    "--run-help/--no-run-help", default=None, help="Ask the program for --help, or do not; else when its sources show that it answers."
+)
+@click.option("--force", is_flag=True, help="Replace the file when it is there already.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def init(out: Path | None, log: Path | None, name: str | None, run_help: bool | None, force: bool, command: tuple[str, ...]) -> None:
+    """Write a specification for COMMAND: what may be varied, in which values, with the reasons.  Runs nothing but COMMAND's --help.
+
+    Everything after -- is the command, as you launch it: init -- python train.py --bs 32
+    """
+    with errors():
+        from matrix import records
+        from matrix.propose.draft import CannotPropose, draft
+        from matrix.propose.from_log import LogError
+        from matrix.propose.text import text
+
+        try:
+            folder = out.parent if out else Path()
+            facts = _facts(log, folder) if log else None
+            made = draft(command, cwd=Path.cwd(), env=os.environ, facts=facts, name=name, folder=folder, run_help=run_help)
+        except (CannotPropose, LogError) as problem:
+            fail(str(problem), BAD_INPUT)
+        target = out or Path(f"{made.name}.yaml")
+        if target.is_dir() or not folder.is_dir():
+            fail(f"{target} {'is a folder' if target.is_dir() else 'cannot be written: there is no such folder'}; name a file", BAD_INPUT)
+        if target.exists() and not force:
+            fail(f"{target} is there already; give another file with -o, or --force to replace it", BAD_INPUT)
+        records.write_text(target, text(made, str(target)))
+        for line in _said(made):
+            click.echo(line)
+        click.echo(f"written: {target}.  Look at it, then: python -m matrix run {shlex.quote(str(target))}")
+
+
+def _facts(log: Path, folder: Path) -> Facts:
+    """The specification names the log relative to its own folder, where that can be said."""
+    from matrix.propose.from_log import of_log
+
+    return of_log(log, shown_as=os.path.relpath(log, folder))
+
+
+def _said(made: Draft) -> Iterator[str]:
+    """What was recognised: the axes, the others, where it writes, its length, and what the log shows."""
+    asked = f"; its --help lists {made.options} options" if made.options else "; its --help was not understood" if made.asked_help else ""
+    yield f"{made.command.kind} {made.command.target}{asked}"
+    width = max(len(proposal.axis) for proposal in made.varied)
+    for proposal in made.varied:
+        yield f"  {proposal.axis:{width}}  {', '.join(proposal.levels)}  ({proposal.why})"
+    if made.others:
+        yield f"  not varied, in the file as comments: {', '.join(proposal.axis for proposal in made.others)}"
+    yield from (f"  {remark}" for remark in made.rewritten.remarks)
+    yield f"  length: {made.rewritten.length or 'no flag was found: runs are ended after the step that is asked for'}"
+    if made.facts:
+        from matrix.propose.text import what_it_showed
+
+        yield f"  {made.facts.source}: {what_it_showed(made.facts)}"

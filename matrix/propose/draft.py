@@ -1,0 +1,202 @@
+"""From a command to everything that its specification will say."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matrix.evidence.runtimes import REGISTERING, identify
+from matrix.propose.ask import Sources, described_options
+from matrix.propose.facts import Facts
+from matrix.propose.proposals import DUPLICATE_OK, THREAD_VARIABLES, Machine, Proposal, active, proposals
+from matrix.propose.rewrite import Rewritten, escaped, rewrite
+from matrix.propose.settings import ConfigFile, Setting, command_settings, config_file, config_settings, help_settings, variable_settings
+from matrix.propose.usage import Option
+from matrix.propose.words import CommandLine, read, variables_in_front
+from matrix.spec import devices, fields
+
+SHELL_SIGNS = frozenset(("|", "||", "&&", ";", "&", ">", ">>", "<", "2>&1", "2>", "&>"))
+# Variables that shape how a program dies.  A specification must not depend on the shell that it is started from.
+TELLING = re.compile(
+    r"(?:OMP|KMP|MKL|OPENBLAS|GOMP|GOTO|BLIS|NUMEXPR|VECLIB|MALLOC|PYTORCH|TORCH|CUDA|NCCL|GLOO|ATEN|NPY)_[A-Z0-9_]+"
+    r"|TOKENIZERS_PARALLELISM|LD_PRELOAD|DYLD_INSERT_LIBRARIES|PYTHONMALLOC|PYTHONHASHSEED|ACCELERATE_USE_CPU"
+)
+SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.I)
+OPENMP_PLACES = ("lib*omp*", "*/lib*omp*", "*/lib/lib*omp*", "*/.dylibs/lib*omp*")
+
+
+class CannotPropose(Exception):
+    """No specification can be made of what was given; the text says why and what to do."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Draft:
+    name: str
+    command: CommandLine
+    cwd: str | None  # None: the folder that the specification is in
+    env: dict[str, str]
+    rewritten: Rewritten
+    varied: list[Proposal]
+    others: list[Proposal]  # not varied, for people to choose from
+    config: ConfigFile | None
+    facts: Facts | None
+    asked_help: bool  # --help was run
+    options: int  # that it listed
+    wandb: bool  # its sources mention Weights & Biases
+
+    @property
+    def has_own_folder(self) -> bool:
+        return any("{attempt_dir}" in word for word in self.rewritten.words)
+
+
+def draft(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    facts: Facts | None = None,
+    name: str | None = None,
+    folder: Path | None = None,
+    run_help: bool | None = None,
+) -> Draft:
+    """Raises CannotPropose.  `folder`: where the specification will be, when not in `cwd`; `run_help`: None asks the program for
+    --help when its sources show that it would answer."""
+    variables, words = variables_in_front(_words(argv))
+    env = {**env, **variables}
+    command = read(words)
+    _check(command, cwd, env)
+    sources = Sources(command, cwd)
+    asks = sources.parse_options if run_help is None else run_help
+    options = described_options(command, cwd, env) if asks and command.kind != "code" else []
+    config, settings = _settings(command, options, sources, cwd, env)
+    found = proposals(_addable(settings, command), _machine(command, env, facts))
+    varied = active(found)
+    return Draft(
+        name=_name(name, command),
+        command=command,
+        cwd=None if folder is None or folder.resolve() == cwd.resolve() else str(cwd.resolve()),
+        env=_kept(env, variables, varied),
+        rewritten=rewrite(command, settings, varied, facts, env),
+        varied=varied,
+        others=[proposal for proposal in found if proposal not in varied],
+        config=config,
+        facts=facts,
+        asked_help=asks,
+        options=len(options),
+        wandb=sources.mention(r"\bwandb\b"),
+    )
+
+
+def _words(argv: Sequence[str]) -> list[str]:
+    """One word with spaces is a command line in quotes."""
+    import shlex
+
+    words = list(argv)
+    if len(words) == 1 and re.search(r"\s", words[0]) and not Path(words[0]).exists():
+        try:
+            words = shlex.split(words[0])
+        except ValueError as problem:
+            raise CannotPropose(f"the command cannot be split into words: {problem}; close the quotation") from None
+    if not words or not words[0]:
+        raise CannotPropose("no command: give what you launch after --, as in: init -- python train.py --bs 32")
+    if sign := next((word for word in words if word in SHELL_SIGNS), None):
+        raise CannotPropose(f"the command has the word {sign!r}, and no shell will see it; leave it out, or write: bash -c '…'")
+    return words
+
+
+def _check(command: CommandLine, cwd: Path, env: Mapping[str, str]) -> None:
+    """The command and its script must be there, or nothing of the specification could run."""
+    for word in command.words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise CannotPropose(f"the word {word!r} is not UTF-8, and a specification is; rename what it names") from None
+    program = command.words[0]
+    found = (cwd / program) if os.sep in program else shutil.which(program, path=env.get("PATH"))
+    if not found or not (os.access(found, os.X_OK) and Path(found).is_file()):
+        where = f"in {cwd}" if os.sep in program else "on PATH"
+        hint = f"; write: python {program}" if program.endswith(".py") else "; give the full path of the program"
+        raise CannotPropose(f"{program!r} was not found {where}, or is not executable{hint}")
+    if command.kind in ("script", "shell") and command.own > command.start + 1 and not (cwd / command.target).exists():
+        raise CannotPropose(f"there is no {cwd / command.target}; start init in the folder from which the job is started")
+
+
+def _settings(
+    command: CommandLine, options: list[Option], sources: Sources, cwd: Path, env: Mapping[str, str]
+) -> tuple[ConfigFile | None, list[Setting]]:
+    """What the command says counts before what a file says, and that before defaults."""
+    settings = command_settings(command, options)
+    config = config_file(settings, command, cwd)
+    if config:
+        settings += config_settings(config, options, settings)
+    settings += help_settings(options, settings)
+    ours = {*THREAD_VARIABLES, DUPLICATE_OK}
+    variables = {name: default for name, default in sources.variables().items() if name not in ours}
+    return config, [*settings, *variable_settings(variables, env)]
+
+
+def _addable(settings: list[Setting], command: CommandLine) -> list[Setting]:
+    """An axis adds its words at the end of the command; where these would not be flags any more, only variables are left."""
+    return [setting for setting in settings if setting.variable] if command.closed else settings
+
+
+def _machine(command: CommandLine, env: Mapping[str, str], facts: Facts | None) -> Machine:
+    threads = env.get("OMP_NUM_THREADS", "")
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    seen = facts.openmp_runtimes if facts else ()
+    return Machine(
+        threads=int(threads) if re.fullmatch(r"[1-9]\d{0,4}", threads) else cpus,
+        accelerator=next((name for name in ("cuda", "mps") if _is_here(name)), None),
+        openmp_runtimes=seen or _installed_runtimes(command, env),
+        duplicate_ok=env.get(DUPLICATE_OK, "").lower() in ("true", "1"),
+    )
+
+
+def _is_here(device: str) -> bool:
+    return devices.why_unavailable(device) is None
+
+
+def _installed_runtimes(command: CommandLine, env: Mapping[str, str]) -> tuple[str, ...]:
+    """OpenMP runtimes of the LLVM and Intel family beside the program's interpreter; asked of the files, nothing is imported."""
+    found = shutil.which(command.interpreter or "python", path=env.get("PATH"))
+    if not found:
+        return ()
+    lib = Path(found).parent.parent / "lib"
+    folders = [lib, *lib.glob("python3.*/site-packages")]
+    files = {path.resolve() for folder in folders for pattern in OPENMP_PLACES for path in folder.glob(pattern) if path.is_file()}
+    return tuple(sorted(str(path) for path in files if _refuses_others(path)))
+
+
+def _refuses_others(path: Path) -> bool:
+    if platform.system() == "Darwin":  # what a Mach-O file exports is not read here
+        return bool(re.match(r"libi?omp5?\.dylib", path.name))
+    return ".so" in path.name and REGISTERING in identify(path).families
+
+
+def _kept(env: Mapping[str, str], written: Mapping[str, str], varied: Sequence[Proposal]) -> dict[str, str]:
+    """Variables that the specification sets: those written before the command, and those of this shell that shape a death."""
+    set_by_axes = {name for proposal in varied for name in _variables(proposal)}
+    kept = {name: value for name, value in sorted(env.items()) if TELLING.fullmatch(name) and value and value.isprintable()}
+    both = {**{name: value for name, value in kept.items() if not SECRET.search(name) or name.startswith("TOKENIZERS_")}, **written}
+    return {name: escaped(value) for name, value in both.items() if name not in set_by_axes}
+
+
+def _variables(proposal: Proposal) -> list[str]:
+    names = proposal.entry.get("env", [])
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def _name(given: str | None, command: CommandLine) -> str:
+    if given is not None:
+        if not re.fullmatch(fields.FILE_NAME, given):
+            raise CannotPropose(
+                f"{given!r} cannot name a folder of runs; allowed: up to 64 letters, digits, . _ -; a letter or digit first"
+            )
+        return given
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", command.stem).strip("._-")[:60]
+    return plain if re.fullmatch(fields.FILE_NAME, plain) else "job"

@@ -1,0 +1,168 @@
+"""What the log of a run shows: how far it came, how fast, how it ended, and the pattern of its progress."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from matrix.evidence import exit
+from matrix.evidence.log import python_error_at
+from matrix.evidence.messages import messages
+from matrix.evidence.progress import ANSI, CONTROL, EPOCH, ProgressParser
+from matrix.propose.facts import Facts
+from matrix.propose.steps import pattern_of
+
+MOST_BYTES = 8 << 20  # of the end
+CHUNK_BYTES = 4096  # the parser of progress looks at the end of what it is given
+LINE_CHARS = 2000
+
+# How a shell, a scheduler or a launcher names the end of a process.
+SHELL_WORDS = {
+    "SIGSEGV": r"\bSegmentation fault\b", "SIGABRT": r"\bAborted\b(?: \(core dumped\))?\s*(?:$|\S*python)", "SIGBUS": r"\bBus error\b",
+    "SIGILL": r"\bIllegal instruction\b", "SIGFPE": r"\bFloating point exception\b", "SIGTERM": r"^\S*\s*Terminated\s*(?:$|\s{2})",
+    "SIGKILL": r"(?:^|[\s:])Killed\s*(?:$|\s{2}|\S*python)|\boom[-_]kill\b|\bOOMKilled\b|out-of-memory handler",
+}  # fmt: skip
+ENDINGS = {name: re.compile(form, re.IGNORECASE if name != "SIGKILL" else 0) for name, form in SHELL_WORDS.items()}
+BY_NUMBER = re.compile(
+    r"\bexit(?:ed)?\s*(?:with\s*)?(?:code|status)?[\s:=(]*-?(?P<status>1[2-9]\d)\b|\bexitcode\s*:?\s*-(?P<code>\d{1,2})\b"
+    r"|\b[Ss]ignal[\s:]+(?P<signal>\d{1,2})\b|\b(?P<name>SIG(?:SEGV|ABRT|KILL|BUS|ILL|FPE|TERM|XCPU))\b"
+)
+RATE = re.compile(r"(?P<value>\d+(?:\.\d+)?)\s*(?P<unit>it/s|s/it|steps?/s|batch(?:es)?/s)")
+BAR_TIME = re.compile(r"\[(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d\d)<")
+STAMP = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)[ T](?P<time>\d\d:\d\d:\d\d)")
+DEVICE = re.compile(r"\b(?:device|using|on)\W{1,4}(?:type\W{1,3})?(?P<device>cuda(?::\d+)?|mps|cpu)\b", re.I)
+BATCH = re.compile(r"\b(?:batch[ _-]?size|bs)\W{1,4}(?P<size>\d{1,7})\b", re.I)
+
+
+class LogError(Exception):
+    """The log cannot be read; the text says why."""
+
+
+def of_log(path: Path, *, shown_as: str | None = None) -> Facts:
+    """Facts of a log file, `shown_as` the path that the specification names.  Raises LogError."""
+    try:
+        with path.open("rb") as source:
+            source.seek(max(0, os.fstat(source.fileno()).st_size - MOST_BYTES))
+            data = source.read()
+    except OSError as problem:
+        raise LogError(f"the log {path} cannot be read: {problem.strerror}") from None
+    if not data.strip():
+        raise LogError(f"the log {path} is empty; give the output of the run that died")
+    return _facts(data, shown_as or str(path))
+
+
+def _facts(data: bytes, source: str) -> Facts:
+    lines = [_clean(line) for line in data.decode("utf-8", "replace").replace("\r", "\n").split("\n")]
+    lines = [line for line in lines if line.strip()]
+    shown, pattern, matched = _progress(data, lines)
+    parser = _parsed(data, pattern)
+    signal, error = _signal(lines[-200:]), _error("\n".join(lines))
+    finished = parser.total_steps is not None and parser.last_step is not None and parser.last_step >= parser.total_steps
+    words = tuple(message.text for message in messages(stdout="", stderr="\n".join(lines)) if message.kind != "bad number")
+    stopped = parser.last_step is not None and not finished
+    return Facts(
+        source=source,
+        died=True if signal or error or stopped else None,
+        signal=signal,
+        error=error,
+        words=words[:3],
+        last_step=parser.last_step,
+        total_steps=parser.total_steps,
+        epoch=_last_number(EPOCH, lines),
+        steps_per_s=_rate(lines),
+        seconds=_seconds(lines),
+        steps_seen=shown,
+        progress=pattern,
+        progress_lines=matched,
+        device=next((match["device"] for line in lines if (match := DEVICE.search(line))), None),
+        batch_size=_last_number(BATCH, lines),
+    )
+
+
+def _clean(line: str) -> str:
+    return CONTROL.sub("", ANSI.sub("", line[:LINE_CHARS])).rstrip()
+
+
+def _progress(data: bytes, lines: list[str]) -> tuple[str, str | None, tuple[str, ...]]:
+    """(a line whose step is understood without a pattern, a pattern where none is, lines that it matches)."""
+    understood = _parsed(data, None)
+    if understood.last_step is not None and understood.last_step > 1:
+        return next(line for line in reversed(lines) if _parsed(line.encode() + b"\n", None).last_step is not None), None, ()
+    found = pattern_of(lines)
+    return ("", None, ()) if found is None else ("", *found)
+
+
+def _parsed(data: bytes, pattern: str | None) -> ProgressParser:
+    parser = ProgressParser(pattern)
+    for start in range(0, len(data), CHUNK_BYTES):
+        parser.feed("log", data[start : start + CHUNK_BYTES], 0.0)
+    parser.feed("log", b"\n", 0.0)
+    return parser
+
+
+# ------------------------------------------------------------------ how it ended
+def _signal(lines: Iterable[str]) -> str | None:
+    """The first one that is named: what follows is the launcher's account of it."""
+    for line in lines:
+        for name, form in ENDINGS.items():
+            if form.search(line):
+                return name
+        if match := BY_NUMBER.search(line):
+            number = int(match["status"] or 0) - 128 if match["status"] else int(match["code"] or match["signal"] or 0)
+            named = match["name"] or exit.signal_name(number)
+            if named and named != "SIGINT":
+                return named
+    return None
+
+
+def _error(text: str) -> str | None:
+    """Type of the last exception, when it was the end: what is caught and logged is followed by more output."""
+    found = python_error_at(text)
+    return found[0].type if found and found[1] <= 5 else None
+
+
+# ------------------------------------------------------------------ figures
+def _last_number(pattern: re.Pattern[str], lines: list[str]) -> int | None:
+    return next((int(match[1]) for line in reversed(lines) if (match := pattern.search(line))), None)
+
+
+def _rate(lines: list[str]) -> float | None:
+    for line in reversed(lines):
+        if (match := RATE.search(line)) and (value := float(match["value"])) > 0:
+            return 1 / value if match["unit"] == "s/it" else value
+    return None
+
+
+def _seconds(lines: list[str]) -> float | None:
+    """From the first to the last time stamp; else what the bars say, each epoch's last added."""
+    stamps = [stamp for line in lines if (stamp := _stamp(line))]
+    if len(stamps) > 1 and stamps[-1] > stamps[0]:
+        return (stamps[-1] - stamps[0]).total_seconds()
+    return sum(_rounds(_bar_times(lines))) or None
+
+
+def _stamp(line: str) -> datetime.datetime | None:
+    match = STAMP.search(line)
+    try:
+        return datetime.datetime.fromisoformat(f"{match['day']}T{match['time']}") if match else None
+    except ValueError:
+        return None
+
+
+def _bar_times(lines: list[str]) -> Iterator[int]:
+    for line in lines:
+        if match := BAR_TIME.search(line):
+            yield int(match["hours"] or 0) * 3600 + int(match["minutes"]) * 60 + int(match["seconds"])
+
+
+def _rounds(times: Iterable[int]) -> Iterator[int]:
+    """The last time of each bar: one that is smaller than the one before begins another."""
+    last = 0
+    for time in times:
+        if time < last:
+            yield last
+        last = time
+    yield last

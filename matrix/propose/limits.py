@@ -1,0 +1,70 @@
+"""Limits of a run and of the matrix: from what a log showed, else such that nothing is taken down and nothing runs for ever."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import psutil
+
+from matrix.propose.draft import Draft
+from matrix.propose.facts import Facts
+
+MIB = 1 << 20
+SHARE = 0.8  # of the memory there is: what takes more is ended before the machine is in trouble
+LIMIT_FILES = ("memory.max", "memory.limit_in_bytes", "memory/memory.limit_in_bytes")
+LEAST_WALL_S, MOST_WALL_S = 600, 4 * 3600
+UNKNOWN_WALL = "20m"
+
+
+def ends(draft: Draft) -> list[str]:
+    memory, why = _memory(draft.facts)
+    wall, why_wall = _wall(draft.facts)
+    startup = in_words(max(300.0, 5 * (draft.facts.startup_s if draft.facts and draft.facts.startup_s else 0)))
+    lines = [
+        "search: {max_runs: 40, max_wall: 2h}",
+        "limits:",
+        f"  wall: {wall}  # of one run; {why_wall}",
+        f"  startup: {startup}  # to the first step",
+        "  idle: 60s  # without output, progress and work; never shorter than ten times the longest gap of a surviving run",
+        f"  memory: {memory}  # {why}",
+    ]
+    if not draft.has_own_folder:
+        lines.append("executor: {jobs: 1}  # no flag for its output folder was found: runs side by side would write to the same files")
+    return lines
+
+
+def _memory(facts: Facts | None) -> tuple[str, str]:
+    """A limit that keeps the machine alive; the one that the dead run had, where that is known."""
+    if facts and facts.memory_limit_bytes:
+        return _size(facts.memory_limit_bytes), "as the run that was seen had it"
+    least, whose = memory_here()
+    return _size(int(least * SHARE)), f"{SHARE:.0%} of {whose}, so that a run cannot take it down; set it to what the job has where it dies"
+
+
+def memory_here(root: Path = Path("/sys/fs/cgroup")) -> tuple[int, str]:
+    """Bytes that this machine, or the container that it is, has for programs."""
+    total = psutil.virtual_memory().total
+    for name in LIMIT_FILES:
+        try:
+            limit = (root / name).read_text().strip()
+        except OSError:
+            continue
+        if limit.isdigit() and 0 < int(limit) < total:
+            return int(limit), "this container's memory"
+    return total, "this machine's memory"
+
+
+def _wall(facts: Facts | None) -> tuple[str, str]:
+    if facts and facts.seconds:
+        return in_words(min(MOST_WALL_S, max(LEAST_WALL_S, 3 * facts.seconds))), f"the one that was seen took {in_words(facts.seconds)}"
+    return UNKNOWN_WALL, "a run that it ends counts as neither dead nor alive, so give a survivor the time it needs"
+
+
+def _size(size: int) -> str:
+    return f"{max(1, size // MIB)}MiB"
+
+
+def in_words(seconds: float) -> str:
+    whole = max(1, math.ceil(seconds))
+    return f"{math.ceil(whole / 60)}m" if whole >= 300 else f"{whole}s"

@@ -1,0 +1,142 @@
+"""One list of what can be set, wherever it was found: in the command, in --help, in a configuration file, in the environment."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matrix.propose.roles import Role, plain_name, role_of
+from matrix.propose.usage import Option
+from matrix.propose.words import CommandLine, Given, Takes, flags
+
+MOST_CONFIG_BYTES = 1 << 20
+CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Something that can be set, and how."""
+
+    name: str  # of the axis that it may become
+    role: Role | None  # None: its name says nothing
+    value: str | None  # None: a switch, or not known
+    flag: str = ""  # as an axis writes it; "": it has none
+    variable: str = ""  # environment variable that sets it; "": none does
+    option: Option | None = None  # what --help says of it; None: nothing
+    given: Given | None = None  # None: the command does not name it
+    where: str = ""  # where its value stands, for people: "in the command"
+
+    @property
+    def number(self) -> int | None:
+        """The value, when it is a whole number from 0."""
+        return (
+            int(self.value) if self.value is not None and self.value.isascii() and self.value.isdigit() and len(self.value) < 10 else None
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConfigFile:
+    """A configuration file that the command names."""
+
+    path: Path
+    flag: str
+    values: dict[str, str]  # "data.batch_size": "32"
+
+
+def command_settings(command: CommandLine, options: Sequence[Option]) -> list[Setting]:
+    """Of the flags in the command; one that is there twice is left out, as nobody can tell which counts."""
+    takes: dict[str, Takes] = {flag: option.takes for option in options for flag in option.flags}
+    takes |= dict.fromkeys((off for option in options for off in option.off), "nothing")
+    by_flag = {flag: option for option in options for flag in (*option.flags, *option.off)}
+    found = flags(command, takes)
+    times = Counter(_identity(given, by_flag) for given in found)
+    return [_of_given(given, by_flag.get(given.flag)) for given in found if times[_identity(given, by_flag)] == 1]
+
+
+def _identity(given: Given, by_flag: Mapping[str, Option]) -> str:
+    option = by_flag.get(given.flag)
+    return option.flag if option else given.flag
+
+
+def _of_given(given: Given, option: Option | None) -> Setting:
+    long = option.flag if option and given.flag in option.flags else given.flag
+    shown = given.axis_flag
+    return Setting(
+        name=axis_name(long), role=role_of(long), value=given.value, flag=shown, option=option, given=given, where="in the command"
+    )
+
+
+def help_settings(options: Sequence[Option], taken: Sequence[Setting]) -> Iterator[Setting]:
+    """Of options that the command does not name, with the default that --help tells."""
+    named = {setting.option.flag for setting in taken if setting.option}
+    for option in options:
+        if option.flag not in named and option.flag not in ("--help", "-h"):
+            yield Setting(
+                name=axis_name(option.flag),
+                role=role_of(option.flag),
+                value=option.default,
+                flag=option.flag,
+                option=option,
+                where="the default that --help tells",
+            )
+
+
+def variable_settings(variables: Mapping[str, str | None], env: Mapping[str, str]) -> Iterator[Setting]:
+    """Of environment variables that the program's sources read."""
+    for name, default in variables.items():
+        where = "in the environment" if name in env else "the default in the source"
+        yield Setting(name=name.lower(), role=role_of(name), value=env.get(name, default), variable=name, where=where)
+
+
+def axis_name(flag: str) -> str:
+    """`--data.batch_size` as data.batch_size; what cannot name an axis loses what it may not have."""
+    name = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_.-") else "_" for letter in flag.strip("-+=~"))
+    return name.lstrip(".-") or "axis"
+
+
+# ------------------------------------------------------------------ configuration files
+def config_file(settings: Sequence[Setting], command: CommandLine, cwd: Path) -> ConfigFile | None:
+    """The first one that the command names and that can be read: after --config, or as a word of its own (as Hugging Face takes it)."""
+    named = [(setting.flag, setting.value) for setting in settings if setting.role == "config" and setting.value]
+    named += [("", word) for word in command.arguments if word.endswith(CONFIG_SUFFIXES)]
+    for flag, value in named:
+        path = cwd / value
+        if path.suffix in CONFIG_SUFFIXES and (values := _values(path)):
+            return ConfigFile(path=path, flag=flag, values=values)
+    return None
+
+
+def _values(path: Path) -> dict[str, str]:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        if path.stat().st_size > MOST_CONFIG_BYTES:
+            return {}
+        data = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, YAMLError, ValueError, RecursionError):
+        return {}
+    return dict(_flat(data, ""))
+
+
+def _flat(data: Any, prefix: str) -> Iterator[tuple[str, str]]:
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            yield from _flat(value, f"{prefix}{key}.")
+    elif isinstance(data, (str, int, float, bool)) and prefix:
+        yield prefix[:-1], str(data)
+
+
+def config_settings(config: ConfigFile, options: Sequence[Option], taken: Sequence[Setting]) -> Iterator[Setting]:
+    """Of what the file sets and a flag of the program can set as well."""
+    named = {setting.option.flag for setting in taken if setting.option}
+    for key, value in config.values.items():
+        dotted = next((option for option in options if option.flag.lstrip("-") == key.replace(".init_args.", ".")), None)
+        option = dotted or next((option for option in options if plain_name(option.flag) == plain_name(key)), None)
+        if option and option.flag not in named:
+            yield Setting(
+                name=axis_name(option.flag), role=role_of(key), value=value, flag=option.flag, option=option, where=f"in {config.path.name}"
+            )

@@ -1,0 +1,161 @@
+"""A draft as the text of a specification: what is proposed, the reason behind each line, and what else could be varied."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from matrix.propose.draft import Draft
+from matrix.propose.facts import Facts
+from matrix.propose.flow import comment, flow, scalar
+from matrix.propose.limits import ends, in_words
+from matrix.propose.proposals import Proposal
+from matrix.propose.roles import role_of
+
+WIDTH = 120
+
+
+def text(draft: Draft, file: str) -> str:
+    """The whole file; `file` is its name, for the commands that it tells."""
+    parts = [_head(draft, file), _run(draft), _matrix(draft), _cells(draft), ends(draft)]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _head(draft: Draft, file: str) -> list[str]:
+    named = scalar(file) if " " in file else file
+    return [
+        f"# Why does this die?  {comment(shlex.join(draft.command.words), most=100)}",
+        "# Written by `python -m matrix init`; it runs as it is.  Change what you know better, uncomment what you suspect.",
+        "#",
+        f"#   python -m matrix plan {comment(named)}     # cells, runs, cost; runs nothing",
+        f"#   python -m matrix run {comment(named)}",
+        f"name: {scalar(draft.name)}",
+    ]
+
+
+# ------------------------------------------------------------------ run
+def _run(draft: Draft) -> list[str]:
+    lines = ["run:", *(f"  # {comment(remark)}" for remark in draft.rewritten.remarks), *_command(draft.rewritten.words)]
+    if draft.env:
+        lines += [
+            "  env:  # as they were set where init ran",
+            *(f"    {scalar(name)}: {scalar(value)}" for name, value in draft.env.items()),
+        ]
+    if draft.wandb and "WANDB_MODE" not in draft.env:
+        lines += ["  env:"] if not draft.env else []
+        lines += ["    WANDB_MODE: offline  # its sources use Weights & Biases: dozens of runs need not go there"]
+    if draft.cwd:
+        lines.append(f"  cwd: {scalar(draft.cwd)}")
+    lines += _length(draft)
+    lines += _progress(draft.facts)
+    lines.append("  # finished: 'training finished'   # a line that only a complete run prints: exit status 0 without it is a failure too")
+    if not draft.has_own_folder:
+        lines.append("  # writes: [checkpoints]           # paths that it writes: each attempt gets a fresh copy")
+    return lines
+
+
+def _command(words: Sequence[str]) -> list[str]:
+    """One line when it fits; else one for each flag with its values."""
+    whole = f"  command: {flow(list(words))}"
+    if len(whole) <= WIDTH:
+        return [whole]
+    lines: list[str] = []
+    for word in words:
+        shown = scalar(word)
+        if not lines or (word.startswith("-") and len(word) > 2) or len(lines[-1]) + len(shown) > WIDTH - 8:
+            lines.append(f"{shown},")
+        else:
+            lines[-1] += f" {shown},"
+    return ["  command: [", *(f"    {line}" for line in lines), "  ]"]
+
+
+def _length(draft: Draft) -> list[str]:
+    if draft.rewritten.length:
+        return [f"  length: {{flag: {scalar(draft.rewritten.length)}}}  # how a shorter or longer run is asked for"]
+    return [
+        "  # length: {flag: --max-steps}     # no flag for the number of steps was found: a run is ended after the step that is asked for"
+    ]
+
+
+def _progress(facts: Facts | None) -> list[str]:
+    if facts and facts.progress:
+        shown = [f"  #   {comment(line)}" for line in facts.progress_lines[:3]]
+        return [f"  progress: {scalar(facts.progress)}  # from the log:", *shown]
+    if facts and facts.steps_seen:
+        return [f"  # its steps are understood: {comment(facts.steps_seen)}"]
+    return ["  # progress: 'round (?P<step>\\d+)' # only where it counts in words of its own: bars, step N, batch N, iter N are understood"]
+
+
+# ------------------------------------------------------------------ matrix
+def _matrix(draft: Draft) -> list[str]:
+    lines = ["matrix:"]
+    for proposal in draft.varied:
+        lines += [f"  # {comment(proposal.why)}", f"  {_axis(proposal)}"]
+    if draft.others:
+        lines += ["  # not varied:", *(line for proposal in draft.others for line in _other(proposal))]
+    return lines + [f"  # {comment(line, most=130)}" for line in _not_reachable(draft)]
+
+
+def _axis(proposal: Proposal) -> str:
+    entry = proposal.entry
+    return f"{scalar(proposal.axis)}: {flow(entry['values'] if set(entry) == {'values'} else entry)}"
+
+
+def _other(proposal: Proposal) -> Iterator[str]:
+    """With the words that have to leave the command when it is uncommented, as the axis adds them."""
+    taken = f"; take {proposal.removes.flag.rstrip('=')} out of the command then" if proposal.removes else ""
+    yield f"  # {comment(_axis(proposal), most=200)}  # {comment(proposal.why)}{taken}"
+
+
+def _not_reachable(draft: Draft) -> Iterator[str]:
+    """What could matter and has no flag, and the least that has to be done about it."""
+    if draft.command.closed:
+        yield "what is added at the end of this command would not reach the program as flags, so only the environment is varied"
+    elif draft.command.kind == "shell":
+        yield f'flags reach the program only if {draft.command.target} passes them on ("$@")'
+    elif draft.command.kind in ("script", "module") and not draft.options and not draft.command.arguments:
+        yield f"{draft.command.target} takes no flags that were recognised: let it read its batch size and workers from flags or"
+        yield "environment variables (os.environ), and init finds them"
+    config, set_by_axes = draft.config, {proposal.axis for proposal in (*draft.varied, *draft.others)}
+    inside = [key for key in (config.values if config else {}) if role_of(key) in ("batch", "workers", "accum", "device", "precision")]
+    missing = [key for key in inside if not any(key.replace(".init_args", "").endswith(axis) for axis in set_by_axes)]
+    if config and missing:
+        named = ", ".join(f"{key}: {config.values[key]}" for key in missing[:6])
+        yield f"{config.path.name} also sets {named}, for which no flag was found."
+        yield "The matrix changes flags and environment variables, not files.  To vary these, copy the file, change one value, and write:"
+        flag = [config.flag] if config.flag else []
+        one, other = ([*flag, name] for name in (config.path.name, f"other_{config.path.name}"))
+        yield f"config: {{choices: {{as_it_is: {{args: {flow(one)}}}, other: {{args: {flow(other)}}}}}}}; take it out of the command then"
+
+
+def _cells(draft: Draft) -> list[str]:
+    bad = {proposal.axis: proposal.bad for proposal in draft.varied}
+    lines = [f"known_bad: {flow(bad)}  # the command as it was given"]
+    facts = draft.facts
+    if facts and facts.died is not None:
+        entry: dict[str, object] = {"cell": {}, "died": facts.died}
+        entry |= {"step": facts.last_step} if facts.last_step is not None else {}
+        entry |= {"log": facts.source} if facts.source else {}
+        lines.append(f"observed: [{flow(entry)}]" + (f"  # {comment(said)}" if (said := how_it_ended(facts)) else ""))
+    return lines
+
+
+def how_it_ended(facts: Facts) -> str:
+    """ "SIGABRT: OMP: Error #15 …"; "" when nothing was said."""
+    named = facts.signal or facts.error or ("without a word" if facts.died and not facts.words else "")
+    return ": ".join(part for part in (named, facts.words[0] if facts.words else "") if part)
+
+
+def what_it_showed(facts: Facts) -> str:
+    """One line: `step 117 of 1000, 3.2 steps/s, epoch 0, batch size 32, cuda; SIGABRT: OMP: Error #15`."""
+    parts = [
+        f"step {facts.last_step}" + (f" of {facts.total_steps}" if facts.total_steps else "")
+        if facts.last_step is not None
+        else "no steps",
+        f"{facts.steps_per_s:.3g} steps/s" if facts.steps_per_s else "",
+        in_words(facts.seconds) if facts.seconds else "",
+        f"epoch {facts.epoch}" if facts.epoch is not None else "",
+        f"batch size {facts.batch_size}" if facts.batch_size else "",
+        facts.device or "",
+    ]
+    return "; ".join(part for part in (", ".join(part for part in parts if part), how_it_ended(facts)) if part)
