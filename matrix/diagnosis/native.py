@@ -6,7 +6,7 @@ the stack pointer, just behind a mapping, at the start of a block that was given
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 
 from matrix.diagnosis import clusters
@@ -126,7 +126,7 @@ def findings(case: Case) -> Iterator[Finding]:
     if crashed:
         yield from _repeats(case, crashed)
         yield from _same_place(case, crashed)
-        guilty = {frame.library for death in crashed for frame in clusters.relevant(death.native_stack) if frame.library}
+        guilty = [frame for death in crashed for frame in clusters.relevant(death.native_stack)]
         for run in case.probed:
             yield from _checked(run, guilty)
 
@@ -293,15 +293,15 @@ def _recursion(death: Observation) -> Iterator[Finding]:
         yield finding(OVERFLOW, "message", death, 2.5, f"it said so: {line}", "stderr.log")
 
 
-def _checked(run: Observation, guilty: set[str]) -> Iterator[Finding]:
-    """What a checked heap saw: the misuse itself, before the crash that it causes."""
+def _checked(run: Observation, guilty: Sequence[Frame]) -> Iterator[Finding]:
+    """What a checked heap saw: the misuse itself, before the crash that it causes.  `guilty`: frames of the crashes without it."""
     held = all(result.held for result in run.probes)
     if not held or not run.trial.probes:
         return
     if line := _said(run, "heap damaged"):
         yield finding(CORRUPTION, "checked heap", run, 3.5, f"with a checked heap it ends at the damage: {line}", "stderr.log")
     for error in run.heap_errors:
-        if not any(library in frame for frame in error.frames for library in guilty):
+        if not any(_same_code(theirs, ours) for theirs in error.frames for ours in guilty):
             continue  # of some other library, which is used to it
         where = f" in {error.frames[0]}" if error.frames else ""
         fact = f"valgrind saw an {error.what[:1].lower()}{error.what[1:]}{where}: {error.about or 'no block of the heap'}"
@@ -318,6 +318,13 @@ def _checked(run: Observation, guilty: set[str]) -> Iterator[Finding]:
             yield finding(ARGUMENT, "checked heap", run, 3.0, fact, "valgrind.log")
             yield finding(CORRUPTION, "checked heap", run, -0.5, fact, "valgrind.log")
             return
+
+
+def _same_code(theirs: str, ours: Frame) -> bool:
+    """valgrind names the library, or the source file where it knows that."""
+    return (bool(ours.library) and ours.library in theirs) or (
+        ours.kind == "native" and bool(ours.function) and theirs.startswith(f"{ours.function} (")
+    )
 
 
 # ------------------------------------------------------------------ other threads

@@ -147,6 +147,7 @@ def test_what_valgrind_says_of_another_library_is_not_about_the_crash() -> None:
         return [fact.fact for entry in found.ranking for fact in [*entry.supports, *entry.contradicts] if "valgrind saw" in fact.fact]
 
     assert said(here)
+    assert said(dataclasses.replace(here, frames=["gather (job.c:38)"]))  # a library with debug information
     assert not said(dataclasses.replace(here, frames=["strncmp (in /lib/libc.so.6)"]))
 
 
