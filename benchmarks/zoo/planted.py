@@ -28,7 +28,8 @@ from reproducers.faults.planting import FAULTS
 
 PREFIX = "vendor"
 LEFT_OUT = ("device-overrun",)  # needs torch in the program; it is a story of its own
-MOMENTS = {"bad-pointer": "print:8", "nan": "call:numpy.linalg:solve:9", "omp-conflict": "print:6"}
+MOMENTS = {"nan": "call:numpy.linalg:solve:9"}
+BY_TIME = ("cpu-limit", "outside-signal", "thread-race")  # the others come at a step, as most faults do
 AMOUNTS = {"descriptor-leak": 128}
 ALSO = {"worker-copies": ("workers", 4), "thread-race": ("threads", 2)}  # dies from that value of another axis on
 
@@ -94,7 +95,8 @@ def write(fault: str, folder: Path, *, max_runs: int) -> None:
     data = folder / "samples.bin"
     data.write_bytes(hashlib.sha256(samples).digest() + samples)
     more: dict[str, Any] = {"file": data} if FAULTS[fault].damages_file else {"first": "numpy"} if fault == "omp-conflict" else {}
-    env = plant(fault, when=MOMENTS.get(fault), amount=AMOUNTS.get(fault), rename=PREFIX, cache=folder / "vendor", **more)
+    when = MOMENTS.get(fault) or (None if fault in BY_TIME or not FAULTS[fault].when else "print:8")
+    env = plant(fault, when=when, amount=AMOUNTS.get(fault), rename=PREFIX, cache=folder / "vendor", **more)
     spec = {
         "name": "died",
         "run": {"command": [sys.executable, "train.py"], "finished": "training finished", "env": env},
