@@ -112,5 +112,5 @@ def _not_judged(report: pytest.TestReport, row: Row | None) -> Row:
     said = next((line.removeprefix("E").strip() for line in lines if line.startswith("E ")), lines[-1])
     if row is None:
         name = in_words(report.nodeid.rpartition("::")[2])
-        return Row(part="suspect", suspect=name, test=name, asks="", kind="not judged", reason=said, cure="", seconds=None)
+        return Row(part="suspect", suspect=name, test=name, asks="", kind="not judged", reason=said, cure="", seconds=None, cpu_s=None)
     return dataclasses.replace(row, kind="not judged" if row.part == "suspect" else "not seen as it should be", reason=said)

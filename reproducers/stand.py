@@ -15,6 +15,7 @@ import pytest
 
 from matrix.executors.local import LocalPool
 from matrix.records import Attempt, Observation, Trial
+from matrix.runner import cgroup
 from matrix.runner.attempt import Job
 from matrix.runner.patience import Limits
 from reproducers.faults import CannotPlant, plant
@@ -50,6 +51,7 @@ class Row:
     reason: str
     cure: str
     seconds: float | None  # of the child; None: none was started
+    cpu_s: float | None  # used by the child and those it waited for; None: none was started, or unknown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,11 +69,10 @@ class Stand:
         """
         if missing:
             self._could_not_run(suspect, missing)
-        observation = question(suspect, self.pool, self.tmp_path / "attempt")
-        judgement = judge(observation, suspect.rules)
+        observation, judgement = self.asks(suspect)
         if judgement.kind == "could not run":
-            self._could_not_run(suspect, judgement.reason, observation.wall_s)
-        self._note("suspect", suspect, judgement.kind, judgement.reason, observation.wall_s)
+            self._could_not_run(suspect, judgement.reason, observation)
+        self._note("suspect", suspect, judgement.kind, judgement.reason, observation)
         if judgement.kind == "convicted":
             evidence = self._keep_evidence(suspect)
             pytest.fail(crash_report(suspect, observation, judgement, evidence), pytrace=False)
@@ -80,35 +81,44 @@ class Stand:
         """For controls, which plant the fault: the check must see it.  The observation and the crash report."""
         if missing:
             self._could_not_plant(suspect, missing)
-        folder = self.tmp_path / "attempt"
-        observation = question(suspect, self.pool, folder)
-        judgement = judge(observation, suspect.rules)
+        observation, judgement = self.asks(suspect)
         if judgement.kind == "could not run":
-            self._could_not_plant(suspect, judgement.reason, observation.wall_s)
+            self._could_not_plant(suspect, judgement.reason, observation)
         seen = "seen" if judgement.kind == "convicted" else "not seen"
-        self._note("control", suspect, seen, judgement.reason, observation.wall_s)
+        self._note("control", suspect, seen, judgement.reason, observation)
         assert seen == "seen", f"the planted fault was not seen: {judgement.reason}"
-        return observation, crash_report(suspect, observation, judgement, folder)
+        return observation, crash_report(suspect, observation, judgement, self.folder)
 
-    def plant(self, fault: str, when: str) -> dict[str, str]:
-        """The environment that plants a fault; skips where that cannot be done."""
+    def asks(self, suspect: Suspect) -> tuple[Observation, Judgement]:
+        """Run it and judge it; the report has no line for it.  The evidence is in `self.folder`, which the next run takes."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        observation = question(suspect, self.pool, self.folder)
+        return observation, judge(observation, suspect.rules)
+
+    @property
+    def folder(self) -> Path:
+        return self.tmp_path / "attempt"
+
+    def plant(self, fault: str, when: str | None = None, first: str = "torch") -> dict[str, str]:
+        """The environment that plants a fault (see reproducers.faults.plant); skips where that cannot be done."""
         try:
-            return plant(fault, when=when, cache=self.tmp_path / "plant")
+            return plant(fault, when=when, first=first, cache=self.tmp_path / "plant")
         except CannotPlant as reason:
             pytest.skip(f"could not be planted: {reason}")
 
-    def _could_not_run(self, suspect: Suspect, reason: str, seconds: float | None = None) -> None:
-        self._note("suspect", suspect, "could not run", reason, seconds)
+    def _could_not_run(self, suspect: Suspect, reason: str, observation: Observation | None = None) -> None:
+        self._note("suspect", suspect, "could not run", reason, observation)
         pytest.skip(f"could not run: {reason}")
 
-    def _could_not_plant(self, suspect: Suspect, reason: str, seconds: float | None = None) -> None:
-        self._note("control", suspect, "could not be planted", reason, seconds)
+    def _could_not_plant(self, suspect: Suspect, reason: str, observation: Observation | None = None) -> None:
+        self._note("control", suspect, "could not be planted", reason, observation)
         pytest.skip(f"could not be planted: {reason}")
 
-    def _note(self, part: Literal["suspect", "control"], suspect: Suspect, kind: str, reason: str, seconds: float | None) -> None:
+    def _note(self, part: Literal["suspect", "control"], suspect: Suspect, kind: str, reason: str, seen: Observation | None) -> None:
         row = Row(
             part=part, suspect=suspect.name, test=in_words(self.request.node.name), asks=suspect.asks,
-            kind=kind, reason=reason, cure=suspect.cure, seconds=seconds,
+            kind=kind, reason=reason, cure=suspect.cure,
+            seconds=seen.wall_s if seen else None, cpu_s=seen.exit.cpu_s if seen else None,
         )  # fmt: skip
         self.request.node.user_properties.append(("row", dataclasses.asdict(row)))
 
@@ -116,7 +126,7 @@ class Stand:
         name = re.sub(r"[^a-z0-9]+", "-", suspect.name.lower()).strip("-")
         kept = self.request.config.invocation_params.dir / "runs" / "reproducers" / name / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
         kept.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(self.tmp_path / "attempt", kept)
+        shutil.move(self.folder, kept)
         return kept
 
 
@@ -135,6 +145,12 @@ def one_thread() -> dict[str, str]:
     return dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
+def no_memory_limit() -> str | None:
+    """Why no limit that the kernel itself enforces can be set here; None: it can."""
+    reason = cgroup.why_not()
+    return f"it needs a memory limit that counts like the kernel's ({reason})" if reason else None
+
+
 def question(suspect: Suspect, pool: LocalPool, folder: Path) -> Observation:
     """Run the suspect once; what was collected is in `folder`.  Raises RunnerError when the surroundings fail."""
     attempt = Attempt(
@@ -147,7 +163,7 @@ def question(suspect: Suspect, pool: LocalPool, folder: Path) -> Observation:
         program=suspect.program,
         memory_limit_bytes=suspect.memory_bytes,
     )
-    limits = Limits(wall_s=120.0, startup_s=60.0, idle_s=suspect.patience_s, stall_s=1.5 * suspect.patience_s)
+    limits = Limits(wall_s=300.0, startup_s=120.0, idle_s=suspect.patience_s, stall_s=1.5 * suspect.patience_s)
     job = Job(
         attempt=attempt, folder=folder, limits=limits, progress=r"step (?P<step>\d+)", finished="suspect finished",
         core=False, rlimits=suspect.rlimits, pids=suspect.pids,

@@ -41,12 +41,13 @@ def markdown(rows: Sequence[Row], *, asked: int, judged: int, seconds: float) ->
         _table(["this machine", ""], list(machine().items())),
         "## Suspects",
         _table(
-            ["suspect", "what it asks", "judgement", "evidence, or why it could not run", "cure if convicted", "s"], map(_cells, suspects)
+            ["suspect", "what it asks", "judgement", "evidence, or why it could not run", "cure if convicted", "s", "CPU s"],
+            map(_cells, suspects),
         ),
         "## Controls\n\nEach plants a real fault. One that is not seen means that its suspect's check cannot fail.",
         _table(
-            ["suspect", "control", "judgement", "evidence", "s"],
-            ([row.suspect, row.test, row.kind, row.reason, _s(row)] for row in controls),
+            ["suspect", "control", "judgement", "evidence", "s", "CPU s"],
+            ([row.suspect, row.test, row.kind, row.reason, _s(row.seconds), _s(row.cpu_s)] for row in controls),
         ),
     ]
     return "\n\n".join(parts) + "\n"
@@ -68,15 +69,15 @@ def machine() -> dict[str, str]:
 
 
 def _cells(row: Row) -> list[str]:
-    return [row.suspect, row.asks, row.kind, row.reason, row.cure if row.kind == "convicted" else "", _s(row)]
+    return [row.suspect, row.asks, row.kind, row.reason, row.cure if row.kind == "convicted" else "", _s(row.seconds), _s(row.cpu_s)]
 
 
 def _place(row: Row) -> int:
     return ORDER.index(row.kind) if row.kind in ORDER else len(ORDER)
 
 
-def _s(row: Row) -> str:
-    return "" if row.seconds is None else f"{row.seconds:.1f}"
+def _s(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
 
 
 def _table(headers: list[str], rows: object) -> str:

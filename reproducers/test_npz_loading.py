@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from matrix.runner import cgroup
-from reproducers.stand import Stand, Suspect
+from reproducers.stand import Stand, Suspect, no_memory_limit, one_thread
 
 LIMIT_BYTES = 96_000_000
 ROWS = 21_000  # two arrays of 64.5 MB
@@ -24,30 +23,25 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path.unlink()  # pytest keeps the folders of its last three sessions
 
 
-def no_limit() -> str | None:
-    reason = cgroup.why_not()
-    return f"it needs a memory limit that counts like the kernel's ({reason})" if reason else None
-
-
 def suspect(pairs: Path, *further: str, limit: int | None = LIMIT_BYTES) -> Suspect:
     return Suspect(
         name="loading the pairs file",
         asks="does loading the pairs need as much memory as the file is large?",
         program="npz_loading",
         arguments=(str(pairs), *further),
-        env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        env=one_thread(),
         cure="keep the npz uncompressed (np.savez), so that it is mapped; never rewrite a file in place while a run reads it",
         memory_bytes=limit,
     )
 
 
 def test_loading_a_file_larger_than_the_memory_limit_is_cleared(stand: Stand, pairs: Path) -> None:
-    stand.clears(suspect(pairs), missing=no_limit())
+    stand.clears(suspect(pairs), missing=no_memory_limit())
 
 
 @pytest.mark.control
 def test_reading_the_file_whole_is_seen_to_exceed_the_limit(stand: Stand, pairs: Path) -> None:
-    observation, _ = stand.convicts(suspect(pairs, "--whole"), missing=no_limit())
+    observation, _ = stand.convicts(suspect(pairs, "--whole"), missing=no_memory_limit())
     assert (observation.exit.signal, observation.progress.last_step) == ("SIGKILL", None)
     assert observation.memory.oom_kills == 1
 
