@@ -12,6 +12,7 @@ from matrix.doctor.place import Place
 from matrix.evidence.runtimes import REGISTERING
 
 NAMES = re.compile(r"^(OMP|KMP|GOMP|MKL|OPENBLAS|NUMEXPR|VECLIB)_|^(LD_PRELOAD|MALLOC_ARENA_MAX)$")
+WORDS = re.compile(rb"(OMP|KMP|GOMP|MKL|OPENBLAS|NUMEXPR|VECLIB)_|LD_PRELOAD|MALLOC_ARENA_MAX")  # of a file that is worth parsing
 HIDES = "KMP_DUPLICATE_LIB_OK"
 
 
@@ -50,7 +51,7 @@ def assigned(path: Path) -> list[tuple[str, int]]:
     """Variables of native runtimes that a module sets in os.environ, with the line, also within functions that nobody may call."""
     try:
         text = path.read_bytes()
-        if b"environ" not in text and b"putenv" not in text:
+        if not WORDS.search(text):
             return []
         tree = ast.parse(text)
     except (OSError, SyntaxError, ValueError):
