@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import json
 import re
@@ -43,7 +44,7 @@ class Entry:
     collector: str
     duration_s: float | None = None
 
-    @property
+    @functools.cached_property
     def size(self) -> int:
         return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
 

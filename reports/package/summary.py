@@ -8,7 +8,7 @@ from reports.folder import AttemptFolder, RunFolder
 from reports.package.choose import Chosen, distance
 from reports.render_markdown import code, escape
 from reports.text import duration, interval, listed, one_line, percent, plural, sentence, size
-from reports.words import cause
+from reports.words import clause, title
 
 MOST = 4  # lines of a list, so that it stays one page
 
@@ -64,8 +64,8 @@ def _verdict(verdict: Verdict | None) -> list[str]:
     if verdict is None or not verdict.ranking:
         return ["There is none yet."]
     first = verdict.ranking[0]
-    words = f"**{escape(cause(first.cause).title)}** ({first.grade}, probability {percent(first.probability)})"
-    lines = [f"{words}: {escape(sentence(first.summary or cause(first.cause).clause))}"]
+    words = f"**{escape(title(first))}** ({first.grade}, probability {percent(first.probability)})"
+    lines = [f"{words}: {escape(sentence(first.summary or clause(first)))}"]
     if verdict.crash_rate and verdict.status not in ("healthy", "not_reproduced"):
         lines.append(f"The configuration above fails {interval(verdict.crash_rate)}.")
     if fix := verdict.fix:
@@ -91,7 +91,7 @@ def _doubts(verdict: Verdict | None) -> list[str]:
 
 def _other(entry: Ranked) -> str:
     summary = f": {escape(one_line(entry.summary, 160))}" if entry.summary else ""
-    return f"{escape(cause(entry.cause).title)} is still possible ({percent(entry.probability)}){summary}"
+    return f"{escape(title(entry))} is still possible ({percent(entry.probability)}){summary}"
 
 
 def _tried(folder: RunFolder, verdict: Verdict | None) -> list[str]:
@@ -100,18 +100,18 @@ def _tried(folder: RunFolder, verdict: Verdict | None) -> list[str]:
     lines += [f"axes: {escape(listed(axes, 12))}"] if axes else []
     for fix in (verdict.other_fixes if verdict else [])[:MOST]:
         lines.append(f"{code(describe_cell(fix.set))} {fix.kind} it{': ' + escape(one_line(fix.why, 160)) if fix.why else ''}")
-    ruled_out = [cause(entry.cause).title for entry in (verdict.ruled_out if verdict else [])]
+    ruled_out = [title(entry) for entry in (verdict.ruled_out if verdict else [])]
     return [*lines, *([f"ruled out: {escape(listed(ruled_out))}"] if ruled_out else [])] or ["nothing yet"]
 
 
 def _asked(verdict: Verdict | None, chosen: Chosen) -> list[str]:
-    first = verdict.ranking[0].cause if verdict and verdict.ranking else "unknown"
-    if first == "unknown":
+    first = verdict.ranking[0] if verdict and verdict.ranking else None
+    if first is None or first.cause == "unknown":
         lines = ["Which cause explains the stacks and the memory curves of the attempts below?"]
-    elif first == "healthy":
+    elif first.cause == "healthy":
         lines = ["Is there a failure that these runs cannot show? What would have to be run to see it?"]
     else:
-        lines = [f"Is the cause named above right ({escape(cause(first).title)})? What in the stacks or curves contradicts it?"]
+        lines = [f"Is the cause named above right ({escape(title(first))})? What in the stacks or curves contradicts it?"]
         lines.append("Is the fix safe for a long run, or is there a better one?")
     replay = f"Does {code('python3 reproduce.py')} end on your machine as it did here?" if chosen.failing else ""
     return [*lines, *([replay] if replay else [])]

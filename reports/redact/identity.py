@@ -42,10 +42,10 @@ _USER_NAME = re.compile(
 _HOST_CLUES = ("HOST", "host", "NODE", "node", "MASTER_ADDR", "master", "rdzv", "COMPUTERNAME")
 _USER_CLUES = ("USER", "user", "LOGNAME", "uid=")
 _SUFFIXES = (".internal", ".intra", ".corp", ".lan", ".local", ".home", ".priv", ".cluster")
-TRACES = re.compile(  # what none of these can be without, for a quick look at one word
-    r"@|/home/|Users|\d\.\d+\.\d+\.\d|[0-9A-Fa-f]{1,4}[:-][0-9A-Fa-f]{1,4}[:-][0-9A-Fa-f:-]|::|\.(?:int|corp|lan|loc|home|priv|clus)|"
-    r"(?i:host|node|addr|rdzv|computername|user|logname|uid=)"
-)
+_ADDRESS = re.compile(r"\.\d+\.\d+\.\d")
+_COLONS, _DASHES = re.compile(r":[0-9A-Fa-f]{0,4}:"), re.compile("-[0-9A-Fa-f]{2}-")
+_TRACES = re.compile(r"@|/home/|\.(?:int|corp|lan|loc|home|priv|clus)")
+_NAME_TRACES = re.compile("host|node|addr|rdzv|computername|user|logname|uid=")
 _NO_HOST = re.compile(r"(?i)true|false|none|null|auto|any|all|memory|ram|os\.\w+|[a-z]+\(.*")
 
 
@@ -59,6 +59,12 @@ class Known:
     def usable(self) -> Known:
         """Without those that say nothing, or are so short that they are parts of other words."""
         return Known(users=frozenset(filter(is_telling, self.users)), hosts=frozenset(filter(is_telling, self.hosts)))
+
+
+def has_trace(word: str) -> bool:
+    """Whether a word may be part of what this module finds, or name it."""
+    traces = (_TRACES, _ADDRESS, _COLONS, _DASHES)
+    return any(trace.search(word) for trace in traces) or bool(_NAME_TRACES.search(word.lower()))
 
 
 def is_telling(name: str) -> bool:
@@ -84,15 +90,16 @@ class Identities:
         if "@" in text:
             yield from _mailboxes(text)
             yield from _logins(text)
-        if "." in text:
+        if _ADDRESS.search(text):
             yield from _addresses(text)
         if any(suffix in text for suffix in _SUFFIXES):
             yield from (Hit(*found.span(), "host") for found in _INTERNAL.finditer(text) if not found[0].startswith("kubernetes."))
-        if text.count(":") > 4 or text.count("-") > 4:
+        has_colons = _COLONS.search(text)
+        if has_colons or _DASHES.search(text):
             yield from (
                 Hit(*found.span(), "mac") for found in _MAC.finditer(text) if found[0] not in ("00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff")
             )
-        if "::" in text or text.count(":") > 4:
+        if has_colons:
             yield from (Hit(*found.span(), "ip") for found in _IPV6.finditer(text) if _is_telling_ipv6(found[0]))
         yield from _homes(text)
         if any(word in text for word in _HOST_CLUES):
@@ -103,7 +110,8 @@ class Identities:
 
     def words(self, text: str) -> Iterator[Hit]:
         """The names that are known so far, where they are words of their own."""
-        if words := self._pattern():
+        words = self._pattern()
+        if words and any(name in text for name in (*self.users, *self.hosts)):
             yield from (Hit(*found.span(), "user" if found[0] in self.users else "host") for found in words.finditer(text))
 
     def _pattern(self) -> re.Pattern[str] | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from reports.redact.entropy import looks_random
 from reports.redact.hits import Hit
+from reports.redact.shapes import tree
 
 Strength = int  # 0: no secret, 1: only when the value looks like a key, 2: whatever the value
 
@@ -22,8 +23,9 @@ _SERVICES = {
     "contribsys", "ibm",
 }  # fmt: skip
 CLUES = re.compile(
-    "pass|pwd|secret|token|key|cred|auth|cookie|session|signature|webhook|dsn|connection|licen|login|" + "|".join(sorted(_SERVICES))
-)
+    tree(["pass", "pwd", "secret", "token", "key", "cred", "auth", "cookie", "session", "signature", "webhook", "dsn", "connection",
+          "licen", "login", *_SERVICES])
+)  # fmt: skip
 NAMES = re.compile(r"[\w.$-]+")
 _NAME_LEFT = re.compile(r"[\w.$-]{0,80}\Z")
 _NAME_RIGHT = re.compile(r"[\w.$-]{0,80}")

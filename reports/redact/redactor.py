@@ -26,6 +26,7 @@ HELD_BACK = 1 << 14  # characters at the end of a block that wait for the next o
 LONGEST_KEY = 1 << 16
 LARGEST_DOCUMENT = 16 << 20  # bytes of JSON or YAML that are parsed; the text of a larger one is still searched
 SHORTEST_IN_REPORT = 4  # our own texts hold so few ordinary words that short passwords can be taken out wherever they stand
+DOCUMENTS = (".json", ".jsonl", ".yaml", ".yml")
 IMAGES = (".png", ".jpg", ".jpeg", ".svg")
 WRITTEN_BY_US = (".md", ".html")
 _END_OF_LINE = re.compile(r"(?<![A-Za-z0-9+/=_-])\n|\n(?![A-Za-z0-9+/=_-])")
@@ -57,9 +58,10 @@ class Redactor:
                 self._found[name].append(hits)
                 for hit in hits:
                     self._remember(hit.kind, _value(text, hit))
-        if name.endswith((".json", ".jsonl", ".yaml", ".yml")):
-            with source() as stream:
-                document = stream.read(LARGEST_DOCUMENT + 1)
+            if not name.endswith(DOCUMENTS):
+                return
+            stream.seek(0)
+            document = stream.read(LARGEST_DOCUMENT + 1)
             if len(document) <= LARGEST_DOCUMENT:
                 self._learn_structure(name, document.decode(errors="surrogateescape"))
 
@@ -118,7 +120,7 @@ class Redactor:
     def _known(self, text: str) -> Iterator[Hit]:
         """Secrets that were learnt elsewhere, also where a line end or a terminal code cuts them."""
         needles = self.vault.needles
-        if not needles:
+        if not needles or not ("\x1b" in text or self.vault.may_be_in(text.encode(errors="surrogateescape"))):
             return
         for needle, token in needles.items():
             yield from (Hit(start, start + len(needle), kind_of(token)) for start in _positions(text, needle))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from reports.redact.finder import BREAK, TERMINAL, View
+from reports.redact.glance import may_hold_a_form
 from reports.redact.shapes import shaped
 from reports.redact.vault import TOKEN, Vault
 
@@ -24,17 +26,21 @@ def leaks(archive: Path, vault: Vault) -> list[Leak]:
     found: list[Leak] = []
     with zipfile.ZipFile(archive) as packed:
         for info in packed.infolist():
-            text = packed.read(info).decode(errors="surrogateescape")
-            found += [Leak(info.filename, what) for what in sorted(set(_left(text, vault, binary="\0" in text[:4096])))]
-            found += [Leak("a file name", what) for what in sorted(set(_left(info.filename, vault, binary=False)))]
+            data = packed.read(info)
+            found += [Leak(info.filename, what) for what in sorted(set(_left(data, vault, binary=b"\0" in data[:4096])))]
+            found += [Leak("a file name", what) for what in sorted(set(_left(os.fsencode(info.filename), vault, binary=False)))]
     return found
 
 
-def _left(text: str, vault: Vault, *, binary: bool) -> Iterator[str]:
-    plain = View(text, TERMINAL).text if "\x1b" in text else text
-    joined = View(plain, BREAK).text
-    for needle, token in vault.needles.items():
-        if needle in text or needle in plain or needle in joined:
-            yield token
-    if not binary:
+def _left(data: bytes, vault: Vault, *, binary: bool) -> Iterator[str]:
+    is_coloured = b"\x1b" in data
+    is_shaped = not binary and (is_coloured or may_hold_a_form(data))
+    if not (is_coloured or is_shaped or vault.may_be_in(data)):
+        return
+    text = data.decode(errors="surrogateescape")
+    plain = View(text, TERMINAL).text if is_coloured else text
+    if is_coloured or vault.may_be_in(data):
+        joined = View(plain, BREAK).text
+        yield from (token for needle, token in vault.needles.items() if needle in text or needle in plain or needle in joined)
+    if is_shaped:
         yield from (hit.kind for hit in shaped(plain) if not TOKEN.search(plain[hit.start : hit.end]))

@@ -15,10 +15,12 @@ DEEPEST = 200
 _ESCAPED = frozenset('\n\t\r"\\')
 
 
-def secrets_of(name: str, text: str, identities: Identities) -> Iterator[Found]:
+def secrets_of(name: str, text: str, identities: Identities) -> list[Found]:
     """What a JSON, JSON lines or YAML document holds; nothing of what cannot be parsed (its text is still searched)."""
+    found: list[Found] = []
     for document in _documents(name, text):
-        yield from _walk(document, "", identities, 0)
+        _walk(document, "", identities, DEEPEST, found)
+    return found
 
 
 def _documents(name: str, text: str) -> Iterator[Any]:
@@ -48,25 +50,26 @@ def _yaml(text: str) -> Iterator[Any]:
         return
 
 
-def _walk(node: Any, name: str, identities: Identities, depth: int) -> Iterator[Found]:
-    if depth > DEEPEST:
-        return
-    if isinstance(node, dict):
-        for pair in (("name", "value"), ("key", "value")):
-            if isinstance(node.get(pair[0]), str) and isinstance(node.get(pair[1]), str):
-                yield from _scalar(node[pair[1]], node[pair[0]])
+def _walk(node: Any, name: str, identities: Identities, deeper: int, found: list[Found]) -> None:
+    if isinstance(node, str):
+        _scalar(node, name, found)
+        if not _ESCAPED.isdisjoint(node):
+            found += ((hit.kind, node[hit.start : hit.end]) for hit in find(node, identities))
+    elif deeper and isinstance(node, dict):
+        for named in ("name", "key"):
+            if isinstance(node.get(named), str) and isinstance(node.get("value"), str):
+                _scalar(node["value"], node[named], found)
         for key, value in node.items():
-            yield from _walk(value, str(key), identities, depth + 1)
-    elif isinstance(node, list):
-        for before, value in zip(["", *node], node, strict=False):
+            if isinstance(value, str | dict | list):
+                _walk(value, str(key), identities, deeper - 1, found)
+    elif deeper and isinstance(node, list):
+        before: Any = ""
+        for value in node:
             option = before if isinstance(before, str) and before.startswith("-") and "=" not in before else name
-            yield from _walk(value, option, identities, depth + 1)
-    elif isinstance(node, str):
-        yield from _scalar(node, name)
-        if _ESCAPED & set(node):
-            yield from ((hit.kind, node[hit.start : hit.end]) for hit in find(node, identities))
+            _walk(value, option, identities, deeper - 1, found)
+            before = value
 
 
-def _scalar(value: str, name: str) -> Iterator[Found]:
-    if value and is_secret(value, strength_of(name), name) and not value.startswith("-"):
-        yield "named-secret", value
+def _scalar(value: str, name: str, found: list[Found]) -> None:
+    if value and (strength := strength_of(name)) and is_secret(value, strength, name) and not value.startswith("-"):
+        found.append(("named-secret", value))

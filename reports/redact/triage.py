@@ -1,20 +1,20 @@
 """Which lines of a text are worth a closer look.
 
-A log of 10 MB is mostly progress bars.  Its different words are few, and looking at each word once is twenty times faster
-than running every pattern over every line.
+A log of 10 MB is mostly progress bars.  Its different words are few, whatever their digits are, and looking at each word once is
+twenty times faster than running every pattern over every line.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Iterator
 
+from reports.redact import glance, identity
 from reports.redact.edges import edges
 from reports.redact.entropy import LONG_WORD, looks_random
-from reports.redact.identity import TRACES
+from reports.redact.glance import KNOWN_WORDS, blurred
 from reports.redact.named import CLUES, NAMES, strength_of
-from reports.redact.shapes import ANY_PREFIX
-from reports.redact.shapes import TRACES as FORM_TRACES
 
 LINES_AFTER = 4  # a key that is wrapped goes on there
 _DULL = re.compile(r"[\W\d_]*[A-Za-z]{0,3}[\W\d_]*")
@@ -23,12 +23,16 @@ _KEY_BEGIN, _KEY_END = "-----BEGIN ", "-----END "
 
 def segments(text: str, names: Collection[str]) -> Iterator[tuple[int, int]]:
     """Spans of whole lines that may hold something; `names` are words that always matter."""
-    telling = {word for word in set(text.split()) if _matters(word)}
+    lines = blurred(text).splitlines(keepends=True)
+    different = set(lines)
+    telling = set(filter(_matters, set("\n".join(different).split())))
     cut = {edge.start for edge in edges(text)}
-    if not telling and not cut and not any(name in text for name in names):
+    names = [name for name in names if name in text]
+    if not telling and not cut and not names:
         return
+    told = {line for line in different if not telling.isdisjoint(line.split())}
     first, last = -1, -1
-    for start, end in _telling_lines(text, telling, cut, names):
+    for start, end in _telling_lines(text, lines, told, cut, names):
         if first >= 0 and start <= last:
             last = max(last, end)
             continue
@@ -39,26 +43,28 @@ def segments(text: str, names: Collection[str]) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
+@functools.lru_cache(KNOWN_WORDS)
 def _matters(word: str) -> bool:
+    """Whether a blurred word may hold a secret or a name, or tell of one."""
     if len(word) < 5 and "@" not in word and "-" not in word and "_" not in word:
         return word.lower() in ("key", "pwd", "user", "host", "node", "auth", "pass")
-    if _DULL.fullmatch(word) and not TRACES.search(word):
+    if identity.has_trace(word):
+        return True
+    if _DULL.fullmatch(word):
         return False
     return bool(
         (CLUES.search(word.lower()) and any(strength_of(found[0]) for found in NAMES.finditer(word)))
-        or ANY_PREFIX.search(word)
-        or TRACES.search(word)
-        or FORM_TRACES.search(word)
+        or glance.has_trace(word)
         or any(looks_random(found[0]) for found in LONG_WORD.finditer(word))
     )
 
 
-def _telling_lines(text: str, telling: set[str], cut: set[int], names: Collection[str]) -> Iterator[tuple[int, int]]:
+def _telling_lines(text: str, lines: list[str], told: set[str], cut: set[int], names: Collection[str]) -> Iterator[tuple[int, int]]:
     """Each with the lines after it that a wrapped key, or the rest of a private key, may take."""
     position, end_of_key = 0, -1
-    for line in text.splitlines(keepends=True):
+    for line in lines:
         start, position = position, position + len(line)
-        if start in cut or not telling.isdisjoint(line.split()) or any(name in line for name in names):
+        if start in cut or line in told or any(text.find(name, start, position) >= 0 for name in names):
             end = position
             for _ in range(LINES_AFTER):
                 end = text.find("\n", end) + 1 or len(text)

@@ -8,6 +8,8 @@ import re
 import urllib.parse
 from collections import Counter
 
+from reports.redact.glance import flat
+
 MARK = "REDACTED"
 IDENTITIES = frozenset({"user", "host", "ip", "mac", "email"})  # the other kinds are secrets
 TOKEN = re.compile(rf"{MARK}[- ][a-z0-9-]+-\d+(?:-é)?")
@@ -24,6 +26,7 @@ class Vault:
         self._tokens: dict[str, str] = {}
         self._numbers: Counter[str] = Counter()
         self._needles: dict[str, str] | None = None
+        self._flat: list[bytes] = []
 
     def token(self, kind: str, value: str) -> str:
         """The token of a value.  A space and non-ASCII characters stay visible in it: programs die of them."""
@@ -47,7 +50,15 @@ class Vault:
         if self._needles is None:
             found = {spelling: self._tokens[value] for value in self.secrets for spelling in spellings(value)}
             self._needles = dict(sorted(found.items(), key=lambda pair: (-len(pair[0]), pair[0])))
+            self._flat = sorted({flat(needle.encode(errors="surrogateescape")) for needle in self._needles})
         return self._needles
+
+    def may_be_in(self, data: bytes) -> bool:
+        """Whether a file may hold one of the needles, whole or cut by line ends.  No where only terminal codes cut it."""
+        if not self.needles:
+            return False
+        smooth = flat(data)
+        return any(needle in smooth for needle in self._flat)
 
 
 def kind_of(token: str) -> str:

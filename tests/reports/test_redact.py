@@ -25,8 +25,10 @@ from benchmarks.run_folder import write_run
 from benchmarks.technical_tokens import corpus
 from reports.package import Wish, draft, pack
 from reports.redact import Redactor, leaks, names_of
+from reports.redact.glance import may_hold_a_form
 from reports.redact.images import without_metadata
 from reports.redact.redactor import BLOCK_CHARS, blocks
+from reports.redact.shapes import shaped
 from reports.render_markdown import escape
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -95,6 +97,15 @@ def test_an_outside_scanner_finds_nothing_planted_either(tmp_path: Path) -> None
         texts = [path for path in sorted(after.rglob("*")) if path.is_file() and path.suffix not in (".html", ".svg", ".csv", ".png")]
         found = [secret.secret_value or "" for path in texts for secret in scan_file(str(path))]
     assert [text for text in found if any(known in text or (len(text) > 8 and text in known) for known in values)] == []
+
+
+def test_the_quick_look_says_yes_to_every_kind_of_key_that_a_form_finds() -> None:
+    chance = random.Random(3)
+    texts = [value(kind, chance) for kind in KINDS for _ in range(20)] + [f"x: Basic {GITHUB[4:20]}\n", private_key(chance)]
+    shown = [text for text in texts if list(shaped(text))]
+    assert len(shown) > 1000
+    assert [text for text in shown if not may_hold_a_form(f"step 1\n{text} of 2\n".encode())] == []
+    assert not may_hold_a_form(b"epoch 3: 12%| | 12/400 [00:12<01:02, 46.1it/s, loss=2.31]\n")
 
 
 # ------------------------------------------------------------------ the technical rest
