@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from matrix.evidence import deaths, environment, log, messages, metrics
+from matrix.diagnosis.endings import ABOUT_ANOTHER
+from matrix.evidence import deaths, environment, kernel, log, messages, metrics
 from matrix.evidence.exit import signal_name
 from matrix.evidence.progress import LOOK_BYTES, ProgressParser
-from matrix.explain import launchers
+from matrix.explain import launchers, slurm
 from matrix.explain.meanings import MEANINGS
 from matrix.explain.part import INFERRED, Ending, Part, Piece, joined
 from matrix.explain.sources import Source
@@ -21,6 +23,7 @@ FAULTS = {
     "Segmentation fault": "SIGSEGV", "Aborted": "SIGABRT", "Bus error": "SIGBUS", "Illegal instruction": "SIGILL",
     "Floating point exception": "SIGFPE", "Floating-point exception": "SIGFPE",
 }  # fmt: skip
+OTHERS = re.compile(f"{kernel.DEATH.pattern}|{slurm.EVENTS.pattern}")
 BY_NAME = {name: number for number in range(1, 32) if (name := signal_name(number))}
 
 
@@ -70,7 +73,8 @@ def _traceback(source: Source) -> Part:
         return Part()
     error, after = found
     at_end = after <= AT_THE_END
-    reports = any(one.kind == "worker died" for one in messages.messages(stdout="", stderr=f"{error.type}: {error.message}"))
+    gone = error.type.rpartition(".")[2] in ABOUT_ANOTHER
+    reports = gone or any(one.kind == "worker died" for one in messages.messages(stdout="", stderr=f"{error.type}: {error.message}"))
     endings = [Ending(exit=Exit(returncode=1), where=source.name, by=INFERRED)] if at_end else []
     return Part(pieces=[_raised(source, error, after, at_end and not reports)], python_error=error, endings=endings)
 
@@ -81,7 +85,9 @@ def _raised(source: Source, error: PythonError, after: int, ended: bool) -> Piec
         where=source.place(f"{error.type}: {error.message}"[:80]) if error.message else source.name,
         read=f"a traceback, {after} lines before the end: {error.type}: {error.message[:160]}{where}",
         proves="Python raised this, and it was the last thing that was said" if ended else "Python raised this",
-        not_proves="that it came first: a parent raises too when its worker was killed"
+        not_proves="that it came first: one raises this when another process is gone, whose death has evidence of its own"
+        if error.type.rpartition(".")[2] in ABOUT_ANOTHER
+        else "that it came first: a parent raises too when its worker was killed"
         if after <= AT_THE_END
         else "that it ended the run: output went on, so it was caught, or another process printed it",
         grade="supported" if ended else "suspected",
@@ -111,12 +117,19 @@ def _fatal(source: Source) -> Part:
 
 # ------------------------------------------------------------------ the words of libraries
 def _messages(source: Source) -> Part:
-    found = messages.messages(stdout="", stderr=source.tail)
+    found = messages.messages(stdout="", stderr=_spoken(source.tail))
     endings = [
         ended_by(ENDS_WITH[one.kind], source.place(one.text[:60])) for one in found if one.kind in ENDS_WITH and _is_last(source, one)
     ]
     told = {"fatal python error"} | ({"worker died"} if any(one.signal for one in deaths.said(source.tail)) else set())  # by others here
     return Part(pieces=[_said(source, one) for one in found if one.kind not in told], messages=found, endings=endings)
+
+
+def _spoken(text: str) -> str:
+    """Without lines of the kernel and of Slurm: they speak of memory too, and nobody told the program."""
+    if not OTHERS.search(text):
+        return text
+    return "\n".join(line for line in text.split("\n") if not OTHERS.search(line))
 
 
 def _is_last(source: Source, said: Message) -> bool:

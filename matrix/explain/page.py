@@ -15,6 +15,8 @@ from matrix.records import Fact, Ranked
 
 WIDTH = 110
 REWORDED = (
+    ("of the attempt's own group", "of its own group"),
+    (", limit unknown size", ""),
     ("main 0", "the main process"),  # no source names its pid
     ("the kernel log could not be read", "no line of a kernel log that is known to be about it was given"),
     ("no counter of OOM kills could be read", "no counter of OOM kills was given"),
@@ -66,7 +68,7 @@ def _ending(found: Explained) -> Iterator[str]:
     else:
         wrapped = f", from exit status {found.ending.exit.returncode}" if found.ending.exit.wrapped else ""
         yield f"How it ended: {_how(found)}{wrapped} ({found.ending.where})"
-    first = next((death for death in found.observation.deaths if death.part == "initiating" and death.pid), None)
+    first = next((death for death in found.observation.deaths if death.part == "initiating" and death.role != "main"), None)
     if first:
         how = first.signal or f"status {first.status}"
         yield f"What died first, as far as is told: {first.role} {first.pid}, {how} ({', '.join(first.sources)})"

@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from matrix.diagnosis import judge, memory, ranking, sigkill
+from matrix.diagnosis import endings, judge, memory, ranking, sigkill
 from matrix.diagnosis.case import Case
-from matrix.diagnosis.cause import finding
+from matrix.diagnosis.cause import finding, message
 from matrix.evidence import deaths, fault
 from matrix.explain import kernel_lines
 from matrix.explain.kernel_lines import Linked
 from matrix.explain.part import Ending, Part, Piece
-from matrix.records import Death, Exit, Finding, Memory, NotCollected, Observation, Progress, Ranked, Trial
+from matrix.records import Death, Exit, Finding, Memory, NotCollected, Observation, Progress, PythonError, Ranked, Trial
 from matrix.search import Result
 
 ATTEMPT = "remains"
+SAID_SO = 5.0  # nats
 OPEN = (*memory.NAMES, "watchdog_or_time_limit")
 
 
@@ -159,22 +160,55 @@ def _ranking(part: Part, seen: Observation) -> list[Ranked]:
         result=no_search(),
         signature=outcome.signature,
     )
-    return ranking.rank(case, [*_heard(part, ranking.collect(case)), *part.findings, *_open(seen)])
+    return _none_preferred(
+        ranking.rank(case, [*_heard(part, ranking.collect(case)), *part.findings, *_said_itself(part, seen), *_open(seen)])
+    )
+
+
+def _none_preferred(ranked: list[Ranked]) -> list[Ranked]:
+    """Of several causes that are equally likely the first is no better supported than the others."""
+    equal = [entry for entry in ranked if entry.probability == ranked[0].probability]
+    return [dataclasses.replace(entry, grade="suspected") for entry in equal] + ranked[len(equal) :] if len(equal) > 1 else ranked
 
 
 def _heard(part: Part, findings: list[Finding]) -> list[Finding]:
     """Without those that rest on silence of a source that was not given."""
-    if "output" in part.kinds:
-        return findings
-    return [one for one in findings if one.weight > 0 or not (one.rule == "message" or one.file in ("stdout.log", "stderr.log"))]
+    silent = set() if "output" in part.kinds else {"stdout.log", "stderr.log"}
+    silent |= set() if part.libraries else {"maps.txt"}
+    mute = "output" not in part.kinds
+    heard = [one for one in findings if one.weight > 0 or not (one.file in silent or (mute and one.rule == "message"))]
+    return [_only_a_hint(one) for one in heard] if peer_is_gone(part.python_error) else heard
+
+
+def _only_a_hint(one: Finding) -> Finding:
+    """The exception about a process that was gone: in a run the kernel tells how that one ended, here nobody does."""
+    if one.cause != endings.EXCEPTION:
+        return one
+    return dataclasses.replace(one, weight=min(one.weight, endings.CASCADE))
+
+
+def peer_is_gone(error: PythonError | None) -> bool:
+    """Whether it is what a parent or a peer raises when another process has gone."""
+    return error is not None and error.type.rpartition(".")[2] in endings.ABOUT_ANOTHER
+
+
+def _said_itself(part: Part, seen: Observation) -> Iterator[Finding]:
+    """The runtime's own words name the cause; the rules of a run ask for the libraries, which only a core can tell here."""
+    words = message(seen, "openmp conflict")
+    if words and not part.libraries and seen.exit.signal == "SIGABRT":
+        fact = f"the second OpenMP runtime said so itself: {words.text[:120]}"
+        yield finding("openmp_runtime_conflict", "message", seen, SAID_SO, fact, "stderr.log")
 
 
 def _open(seen: Observation) -> Iterator[Finding]:
-    """A SIGKILL of an unknown sender leaves memory and limits of time open: neither for nor against them."""
+    """A SIGKILL of an unknown sender leaves memory and limits of time open, as an unknown death elsewhere leaves more."""
     sender = sigkill.attribute(seen)
     if sender and sender.grade == "unknown":
         for cause in OPEN:
             yield finding(cause, "open", seen, 0.0, "nothing tells who sent the SIGKILL")
+    elif sender is None and peer_is_gone(seen.python_error):
+        for cause in (*OPEN, "external_signal", *endings.NATIVE_CRASH):
+            yield finding(cause, "open", seen, 0.0, "another process was gone, and nothing tells how it ended")
 
 
 def no_search() -> Result:

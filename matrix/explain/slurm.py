@@ -83,7 +83,10 @@ class Row:
 
     @property
     def state(self) -> str:
-        return self.values.get("State", "").split()[0].rstrip("+") if self.values.get("State") else ""
+        """In full, though sacct cuts a long one short: `OUT_OF_ME+`."""
+        words = self.values.get("State", "").split()
+        shown = words[0].rstrip("+") if words else ""
+        return next((state for state in STATES if state.startswith(shown)), shown) if shown else ""
 
     @property
     def id(self) -> str:

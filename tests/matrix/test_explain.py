@@ -1,0 +1,339 @@
+"""What the remains of a death prove: real remains of real deaths, and in both directions, what must not be claimed too."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from matrix.runner import cgroup
+from tests.matrix.explaining import explained, grades, piece, refused, run
+
+LIMIT_BYTES = 48 << 20
+SEGFAULT = "import ctypes, sys; print('step 7/50', flush=True); ctypes.string_at(16)"
+KILLED = """\
+step 100 loss=0.31
+Traceback (most recent call last):
+  File "/home/me/train.py", line 12, in <module>
+    for batch in loader:
+RuntimeError: DataLoader worker (pid 4242) is killed by signal: Killed.
+"""
+KERNEL = """\
+[12345.678901] python invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0
+[12345.678999] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/{group},task_memcg=/{group},task=python,pid={pid},uid=0
+[12345.679001] Memory cgroup out of memory: Killed process {pid} (python) total-vm:6291456kB, anon-rss:4194304kB, file-rss:1024kB, UID:0
+"""
+CORES_HERE = Path("/proc/sys/kernel/core_pattern").read_text().strip() in ("core", "core.%p") if sys.platform == "linux" else False
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+# ------------------------------------------------------------------ a status alone
+def test_status_137_alone_names_no_sender_and_suspects_several_causes() -> None:
+    found = explained("--status", "137")
+    assert found["sigkill"]["grade"] == "unknown"
+    assert grades(found) == {"suspected"}
+    assert found["ranking"][0]["cause"] == "unknown"
+    assert {"external_signal", "memory_retention", "memory_working_set"} <= {entry["cause"] for entry in found["ranking"]}
+    assert "that memory ran out" in found["evidence"][0]["not_proves"]
+    assert any("dmesg" in one["command"] for one in found["collect"])
+
+
+def test_a_signal_that_python_names_is_no_wrapped_status() -> None:
+    assert explained("--status", "-9")["ended"] == {"by": "SIGKILL", "where": "--status -9", "wrapped": False}
+    assert explained("--status", "137")["ended"]["wrapped"] is True
+
+
+def test_a_plain_status_alone_ranks_nothing() -> None:
+    found = explained("--status", "1")
+    assert found["ranking"] == []
+    assert "alone says nothing" in found["no_ranking"]
+
+
+def test_text_for_people_says_what_is_proven_and_what_is_not() -> None:
+    text = run("--status", "SIGSEGV").output
+    assert "proves: one of its instructions touched memory that it may not" in text
+    assert "does not prove: which library is at fault" in text
+    assert "ulimit -c unlimited" in text
+    assert "python -m matrix init -- COMMAND" in text
+
+
+# ------------------------------------------------------------------ a log and the kernel's log
+def test_a_kernel_line_about_the_worker_that_the_log_names_proves_memory(tmp_path: Path) -> None:
+    log, kernel = written(tmp_path, "train.log", KILLED), written(tmp_path, "dmesg", KERNEL.format(pid=4242, group="job"))
+    found = explained(log, kernel)
+    assert found["sigkill"]["grade"] == "kernel, proven"
+    assert piece(found, "Killed process 4242")["where"] == f"{kernel}:3"
+    assert f"{log}:5" in piece(found, "Killed process 4242")["proves"]
+    assert {entry["cause"] for entry in found["ranking"][:4]} == {
+        "memory_working_set", "memory_retention", "memory_worker_multiplication", "memory_allocator_retention",
+    }  # fmt: skip
+    assert grades(found) == {"suspected"}  # which of the four it is nothing tells
+    assert not any("dmesg" in one["command"] for one in found["collect"])
+
+
+def test_a_kernel_line_about_another_process_is_not_this_job(tmp_path: Path) -> None:
+    log, kernel = written(tmp_path, "train.log", KILLED), written(tmp_path, "dmesg", KERNEL.format(pid=777, group="job"))
+    found = explained(log, kernel)
+    assert found["sigkill"]["grade"] == "unknown"
+    assert "no other source names pid 777" in piece(found, "Killed process 777")["not_proves"]
+    assert piece(found, "Killed process 777")["grade"] == "unknown"
+    assert not any(entry["cause"].startswith("memory") and entry["supports"] for entry in found["ranking"])
+
+
+def test_a_kernel_log_without_anything_to_link_it_says_how_to_link_it(tmp_path: Path) -> None:
+    kernel = written(tmp_path, "dmesg", KERNEL.format(pid=777, group="job"))
+    assert "--was-pid" in piece(explained(kernel), "Killed process 777")["not_proves"]
+    found = explained(kernel, "--status", "137", "--was-pid", "777")
+    assert found["sigkill"]["grade"] == "kernel, proven"
+
+
+def test_the_parents_exception_about_its_worker_is_no_cause(tmp_path: Path) -> None:
+    found = explained(written(tmp_path, "train.log", KILLED))
+    assert found["sigkill"]["grade"] == "unknown"
+    assert not any(entry["cause"] == "python_exception" for entry in found["ranking"] if entry["probability"] > 0.05)
+
+
+def test_a_connection_that_was_reset_is_a_death_elsewhere(tmp_path: Path) -> None:
+    words = KILLED.replace(
+        "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Killed.", "ConnectionResetError: [Errno 104] reset"
+    )
+    found = explained(written(tmp_path, "log", words), "--status", "1")
+    assert grades(found) == {"suspected"}
+    assert found["ranking"][0]["cause"] == "unknown"
+    assert "evidence of its own" in piece(found, "a traceback")["not_proves"]
+
+
+def test_an_ordinary_exception_at_the_end_is_what_it_is(tmp_path: Path) -> None:
+    words = KILLED.replace("RuntimeError: DataLoader worker (pid 4242) is killed by signal: Killed.", "KeyError: 'labels'")
+    found = explained(written(tmp_path, "log", words))
+    assert (found["ranking"][0]["cause"], found["ranking"][0]["grade"]) == ("python_exception", "supported")
+
+
+def test_a_log_may_come_from_stdin() -> None:
+    found = explained("-", stdin=KILLED)
+    assert piece(found, "pid 4242, ended by SIGKILL")["where"] == "stdin:5"
+
+
+# ------------------------------------------------------------------ the words of libraries and launchers
+def test_openmps_own_error_names_its_cause_though_nobody_saw_the_signal(tmp_path: Path) -> None:
+    log = written(tmp_path, "log", "step 3/9\nOMP: Error #15: Initializing libiomp5.so, but found libiomp5.so already initialized.\n")
+    found = explained(log)
+    assert found["ended"]["by"] == "SIGABRT"
+    assert found["ranking"][0]["cause"] == "openmp_runtime_conflict"
+    assert found["ranking"][0]["grade"] == "supported"
+    assert found["ranking"][0]["probability"] <= 0.9
+
+
+def test_words_after_which_it_went_on_ended_nothing(tmp_path: Path) -> None:
+    log = written(tmp_path, "log", "free(): invalid pointer\nstep 1\nstep 2\nstep 3\n")
+    assert explained(log)["ended"] is None
+
+
+def test_a_log_that_only_stops_ranks_nothing(tmp_path: Path) -> None:
+    found = explained(written(tmp_path, "log", "step 1/9\rstep 2/9\r 45%|####      | 4/9 [00:0"))
+    assert found["ended"] is None
+    assert found["ranking"] == []
+    assert "not flushed" in found["evidence"][0]["not_proves"]
+
+
+TORCHRUN = """\
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-01-05_10:11:10
+  host      : node1
+  rank      : 3 (local_rank: 3)
+  exitcode  : -11 (pid: 1236)
+  error_file: <N/A>
+  traceback : Signal 11 (SIGSEGV) received by PID 1236
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-05_10:11:12
+  host      : node1
+  rank      : 1 (local_rank: 1)
+  exitcode  : -6 (pid: 1234)
+  error_file: <N/A>
+  traceback : Signal 6 (SIGABRT) received by PID 1234
+============================================================
+"""
+
+
+def test_torchruns_first_observed_failure_is_not_taken_for_the_first(tmp_path: Path) -> None:
+    found = explained(written(tmp_path, "log", TORCHRUN))
+    assert "rank 3 failed before it" in piece(found, "torchrun's table, 2 failed ranks")["not_proves"]
+    assert any("SIGSEGV" in fact for entry in found["ranking"] for fact in entry["supports"])
+
+
+def test_rays_guesses_are_no_evidence(tmp_path: Path) -> None:
+    words = "A worker died or was killed. There are some potential root causes. (1) The process is killed by SIGKILL by OOM killer\n"
+    found = explained(written(tmp_path, "log", words))
+    assert "they are guesses" in piece(found, "potential root causes")["not_proves"]
+    assert found["sigkill"] is None
+    assert found["ranking"] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("./run.sh: line 3: 4242 Aborted                 (core dumped) python train.py", "SIGABRT"),
+        ("Segmentation fault (core dumped)", "SIGSEGV"),
+        ("subprocess.CalledProcessError: Command '['python']' died with <Signals.SIGKILL: 9>.", "SIGKILL"),
+        ("[2026-01-05 10:11:12] [ERROR] [launch.py:321:sigkill_handler] ['python'] exits with return code = -11", "SIGSEGV"),
+    ],
+)
+def test_launchers_and_shells_say_how_it_ended(tmp_path: Path, line: str, name: str) -> None:
+    assert explained(written(tmp_path, "log", f"step 5\n{line}\n"))["ended"]["by"] == name
+
+
+def test_a_launchers_status_1_does_not_hide_the_signal_below_it(tmp_path: Path) -> None:
+    found = explained(written(tmp_path, "log", "step 5\n./run.sh: line 3: 4242 Killed   python train.py\n"), "--status", "1")
+    assert found["ended"]["by"] == "SIGKILL"
+    assert any("status 1" in doubt for doubt in found["doubts"])
+
+
+# ------------------------------------------------------------------ real deaths
+def test_real_text_of_faulthandler_gives_the_signal_and_the_python_line(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", SEGFAULT], capture_output=True, text=True)
+    found = explained(written(tmp_path, "log", done.stdout + done.stderr), "--status", str(done.returncode))
+    assert found["ended"]["by"] == "SIGSEGV"
+    assert "string_at" in piece(found, "Fatal Python error: Segmentation fault")["read"]
+    assert not any("FAULTHANDLER" in one["command"] for one in found["collect"])
+    assert "supported" not in {entry["grade"] for entry in found["ranking"] if entry["cause"] == "python_exception"}
+
+
+@pytest.mark.skipif(not CORES_HERE, reason="cores go elsewhere here")
+def test_a_real_core_gives_the_instruction_the_address_and_the_process(tmp_path: Path) -> None:
+    script = f'cd {tmp_path}; ulimit -c unlimited; {sys.executable} -c "{SEGFAULT}"; true'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    (core,) = tmp_path.glob("core*")
+    log = written(tmp_path, "log", done.stdout + done.stderr)
+    found = explained(core, log)
+    read = piece(found, "a core of process")["read"]
+    assert "SIGSEGV" in read
+    assert "0x10" in read
+    assert found["ended"] == {"by": "SIGSEGV", "where": str(core), "wrapped": False}
+    assert not any("ulimit -c" in one["command"] for one in found["collect"])
+    assert explained("--core", core)["ranking"]
+
+
+@contextlib.contextmanager
+def small_group(name: str) -> Iterator[cgroup.Group]:
+    group = cgroup.create(name, LIMIT_BYTES)
+    if group is None:
+        pytest.skip(f"no memory cgroup can be made here: {cgroup.why_not()}")
+    try:
+        yield group
+    finally:
+        group.kill()
+        group.remove()
+
+
+def test_a_real_kill_of_the_kernel_is_linked_by_its_pid(tmp_path: Path) -> None:
+    with small_group(f"explain{os.getpid()}") as group:
+        hog = f"open('{group.path}/cgroup.procs', 'w').write('0'); b = [bytearray(8 << 20) for _ in range(64)]"
+        script = written(tmp_path, "run.sh", f'{sys.executable} -c "{hog}"\ntrue\n')
+        done = subprocess.run(["bash", str(script)], capture_output=True, text=True)
+        assert "Killed" in done.stderr
+    pid = done.stderr.split("line 1:")[1].split()[0]
+    log, kernel = written(tmp_path, "log", done.stderr), tmp_path / "dmesg"
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        kernel.write_text(subprocess.run(["dmesg"], capture_output=True, text=True).stdout)
+        if f"rocess {pid} " in kernel.read_text():
+            break
+        time.sleep(0.1)
+    else:
+        pytest.skip("dmesg cannot be read here")
+    found = explained(log, kernel)
+    assert found["sigkill"]["grade"] == "kernel, proven"
+    assert "the limit of its cgroup was reached" in piece(found, f"Killed process {pid} ")["proves"]
+    assert found["ranking"][0]["cause"].startswith("memory")
+
+
+@pytest.mark.slow
+def test_a_real_dataloader_whose_worker_is_killed(tmp_path: Path) -> None:
+    program = """
+import os, signal, torch.utils.data as data
+class Dies(data.Dataset):
+    def __len__(self): return 64
+    def __getitem__(self, i):
+        if i == 9: os.kill(os.getpid(), signal.SIGKILL)
+        return i
+if __name__ == "__main__":
+    for step, _ in enumerate(data.DataLoader(Dies(), num_workers=1)): print("step", step, flush=True)
+"""
+    script = written(tmp_path, "train.py", program)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    found = explained(written(tmp_path, "log", done.stdout + done.stderr), "--status", str(done.returncode))
+    assert grades(found) == {"suspected"}  # it raises about the worker, or about the connection to it that was reset
+    first = next(entry for entry in found["ranking"] if entry["cause"] == "python_exception")
+    assert first["probability"] < 0.2
+    assert any("gone" in one["not_proves"] or "ended by SIGKILL" in one["read"] for one in found["evidence"])
+
+
+# ------------------------------------------------------------------ macOS
+def test_a_crash_report_of_macos_is_known_by_its_content(tmp_path: Path) -> None:
+    from tests.matrix.test_evidence_macos import report
+
+    found = explained(written(tmp_path, "something", report()))
+    assert "a macOS crash report" in found["evidence"][0]["read"]
+    assert found["ended"]["by"].startswith("SIG")
+    assert found["ranking"]
+
+
+# ------------------------------------------------------------------ what cannot be read
+def test_everything_that_cannot_be_read_is_said_at_once(tmp_path: Path) -> None:
+    empty, said = written(tmp_path, "empty", ""), refused(tmp_path / "absent", tmp_path, tmp_path / "empty")
+    assert f"{tmp_path / 'absent'}: No such file" in said
+    assert f"{empty}: is empty" in said
+    assert "is a folder" in said
+
+
+@pytest.mark.parametrize("content", [b"nothing that anybody knows\n", b"\0\1\2" * 99, b"\x7fELF\x02\x01\x01" + b"\0" * 99])
+def test_a_file_of_no_known_kind_is_refused_with_what_was_looked_for(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "what"
+    path.write_bytes(content)
+    assert "looked for a core (ELF)" in refused(path)
+
+
+def test_a_core_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "core"
+    path.write_bytes(b"\x7fELF\x02\x01\x01" + b"\0" * 9 + b"\x04\0\x3e\0" + b"\0" * 60)
+    assert "its notes are cut off" in refused(path)
+
+
+@pytest.mark.parametrize("words", [[], ["--status", "banana"], ["--status", "4000"], ["--pid", "1", "--status", "3"]])
+def test_what_names_no_ending_is_a_clear_error(words: list[str]) -> None:
+    refused(*words)
+
+
+@pytest.mark.slow
+def test_a_log_of_200_megabytes_is_read_with_bounded_memory(tmp_path: Path) -> None:
+    log = tmp_path / "huge.log"
+    line = b"epoch 1 batch 17 loss=0.31 and so on, for as long as the disk lasts, with nothing to say about any death\n"
+    with log.open("wb") as sink:
+        sink.write(KERNEL.format(pid=4242, group="job").encode())
+        for _ in range(200):
+            sink.write(line * ((1 << 20) // len(line)))
+        sink.write(KILLED.encode())
+    program = "import resource, sys; from matrix.__main__ import main\n"
+    program += "try: main(sys.argv[1:])\nfinally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program, "explain", str(log), "--json"], capture_output=True, text=True)
+    assert '"kernel, proven"' in done.stdout, done.stderr  # the first lines were read, and the last
+    peak_kib = int(done.stderr.split()[-1]) if sys.platform == "linux" else resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+    assert peak_kib < 160 << 10
