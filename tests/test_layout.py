@@ -47,6 +47,7 @@ ROOMS = {
         "diagnosis",
         "preview",
         "folder",
+        "propose",
     },
     "__main__": {
         "console",

@@ -47,17 +47,34 @@ class Bounds:
 
     def __init__(self, main: int, env: Mapping[str, str]) -> None:
         self.main = main
-        self.memory_groups = [place for place in around(main, "memory") if place.memory_limit()]
-        self._pids_groups = [place for place in around(main, "pids") if place.pids_limit()]
-        self._own = next(iter(around(main, "memory")), None)
-        self._kills_before = self._own.oom_kills() if self._own else None
         self._limits: dict[int, str] = {}
         self.ends_unix_s = job_ends(env)
+        self._where = ""
+        self._killed_before = 0  # in groups that it has left
+        self._own: Place | None = None
+        self.memory_groups: list[Place] = []
+        self._find_groups()
+
+    def _find_groups(self) -> None:
+        """Again whenever it was moved: a launcher may do that after its start."""
+        try:
+            where = Path(f"/proc/{self.main}/cgroup").read_text()
+        except OSError:  # it is gone, or this system has none
+            return
+        if where == self._where:
+            return
+        self._killed_before += self.oom_kills() or 0
+        self._where = where
+        memory = around(self.main, "memory")
+        self.memory_groups = [place for place in memory if place.memory_limit()]
+        self._pids_groups = [place for place in around(self.main, "pids") if place.pids_limit()]
+        self._own = next(iter(memory), None)
+        self._kills_before = self._own.oom_kills() if self._own else None
 
     def oom_kills(self) -> int | None:
-        """Kills in the process's own group since this was made; None: no counter."""
+        """Kills in the process's own group since it was first seen there; None: no counter."""
         now = self._own.oom_kills() if self._own else None
-        return None if now is None or self._kills_before is None else now - self._kills_before
+        return None if now is None or self._kills_before is None else self._killed_before + now - self._kills_before
 
     def memory_limit(self) -> int | None:
         """The tightest of the groups around it."""
@@ -65,6 +82,7 @@ class Bounds:
 
     def read(self, pids: Iterable[int], rooms: Sequence[Filesystem], names: Mapping[int, str]) -> Iterator[Reading]:
         """`rooms`: file systems as last seen; `names`: of processes, where they have one."""
+        self._find_groups()
         yield from self._memory()
         for place in self._pids_groups:
             if (used := place.pids_used()) is not None and (limit := place.pids_limit()):

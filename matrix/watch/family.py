@@ -16,6 +16,13 @@ from matrix.runner.tree import Tree
 class Family(Tree):
     """Unlike an attempt's tree it does not search the whole machine for processes that daemonised: that would cost too much."""
 
+    def pids(self) -> set[int]:
+        found = super().pids()
+        if self.main not in found:  # a launcher moved it out of our group
+            found = found | below(self.main)
+            self.ever |= found
+        return found
+
     def _marked(self) -> set[int]:
         return below(self.main)
 

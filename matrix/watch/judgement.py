@@ -26,11 +26,11 @@ def trial(spec: Spec) -> Trial:
 def as_watched(observation: Observation, raw: Raw, *, oom_kills: int | None, unknown: str) -> Observation:
     """The observation with what is different when nothing was imposed and, under --pid, nobody could wait for it.
 
-    `oom_kills`: of the group around it, where it had none of its own; `unknown`: why its end is not known."""
+    `oom_kills`: in the group that it was in, which other programs may share; `unknown`: why its end is not known."""
     memory, ending, missing = observation.memory, observation.exit, list(observation.not_collected)
-    if raw.group is None:
-        killed = ending.signal == "SIGKILL" or any(death.signal == "SIGKILL" for death in observation.deaths)
-        memory = dataclasses.replace(memory, isolation="none", oom_kills=(oom_kills if killed else 0) if oom_kills is not None else None)
+    killed = ending.signal == "SIGKILL" or any(death.signal == "SIGKILL" for death in observation.deaths)
+    counts = [count for count in (memory.oom_kills, oom_kills if killed or not oom_kills else 0) if count is not None]
+    memory = dataclasses.replace(memory, isolation=raw.group.isolation if raw.group else "none", oom_kills=max(counts, default=None))
     if raw.child.ended and not raw.child.ended.maxrss_bytes:  # not our child: there is no account of it
         main = next((one for one in memory.processes if one.pid == raw.child.pid), None)
         memory = dataclasses.replace(memory, peak_main_rss_bytes=main.peak_rss_bytes if main else None)

@@ -27,6 +27,7 @@ from matrix.runner.tree import MARK
 from matrix.watch.terminal import Outlet, Terminal, inner, resize
 
 PIPE_BYTES = 1 << 20
+END_OF_FILE = b"\x04"  # as typed
 HANDED_ON = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -225,7 +226,10 @@ class Launched:
                 (os.killpg if number in (signal.SIGINT, signal.SIGQUIT) else os.kill)(pid, number)
 
     def _hung_up(self, _number: int, _frame: object) -> None:
-        """The terminal is gone, or is going; the program has its own and hears nothing of it."""
+        """The terminal is gone, or is going; the program has its own and hears nothing of it, but nobody will type any more."""
+        if not self.terminal.lost and self.terminal.reads and self._inner:
+            with contextlib.suppress(OSError):
+                os.write(self._inner[0], END_OF_FILE)
         self.terminal.lost = True
 
     def _resized(self, _number: int, _frame: object) -> None:

@@ -21,9 +21,12 @@ FEWEST = 8  # bins, below which nothing is said
 RECENT, WHOLE = 240, 480  # points that are kept
 GROWTH_SHARE = 0.01  # of the limit: growth by less is no trend
 WARMUP = 0.1  # of a run is not fitted
+LEAST_SURE = 0.4  # the slope's lower bound as a share of it
 NEW_HEIGHT = 0.98  # of the most that was ever used
 NOISE = 4.0  # growth by so many times the scatter around the line
 HORIZON_S, ELAPSED = 3600.0, 3.0  # a warning comes when the limit is nearer than an hour, or than three times what has passed
+REACH = 20.0  # nothing is foreseen further ahead than so many times what was seen
+SOONEST_S = 2.0  # what is nearer is too late to say
 AGAIN = 0.5  # the next one when half of that time is left
 NEAR = (0.90, 0.97)  # shares that are told whatever the slope
 
@@ -61,7 +64,9 @@ class Track:
 
     def outlook(self, limit: float) -> Outlook | None:
         """The sooner of what the last stretch and the whole run say; None: it is heading nowhere."""
-        begun = self.whole[0][0] + WARMUP * (self.whole[-1][0] - self.whole[0][0]) if self.whole else 0.0
+        if not self.whole or self.most - min(used for _, _, used in self.whole) < GROWTH_SHARE * limit:  # a fit costs 50 times as much
+            return None
+        begun = self.whole[0][0] + WARMUP * (self.whole[-1][0] - self.whole[0][0])
         windows = [list(self.recent), [point for point in self.whole if point[0] >= begun]]
         found = [one for window in windows if (one := _fit(window, limit, self.most))]
         return min(found, key=lambda one: one.in_s, default=None)
@@ -78,10 +83,18 @@ def _fit(points: Sequence[tuple[float, int | None, float]], limit: float, most: 
     noise = 1.4826 * deviation([value - at_zero - slope.value * at for at, _, value in bins])
     late = bins[2 * len(bins) // 3 :]
     still = late[-1][2] - late[0][2] > 0.3 * growth * len(late) / len(bins)
-    if slope.low <= 0 or growth < max(GROWTH_SHARE * limit, NOISE * noise) or used < NEW_HEIGHT * most or not still:
+    if (
+        slope.low < LEAST_SURE * slope.value
+        or slope.value <= 0
+        or growth < max(GROWTH_SHARE * limit, NOISE * noise)
+        or used < NEW_HEIGHT * most
+        or not still
+    ):
         return None
     room = max(0.0, limit - used)
     in_s = room / slope.value
+    if in_s > REACH * (bins[-1][0] - bins[0][0]):
+        return None
     per_step = _steps_per_s(bins)
     return Outlook(
         in_s=in_s,
@@ -142,19 +155,25 @@ class Warner:
 
     def see(self, now_s: float, step: int | None, left_s: float | None, readings: Sequence[Reading]) -> list[Notice]:
         """`left_s`: until the run will have taken all its steps; None: it does not say how many."""
-        self.nearest = None
+        heading: list[tuple[Reading, Outlook]] = []
         found = []
         for reading in readings:
             track = self._tracks[reading.name + reading.where]
             track.add(now_s, step, reading.used)
-            outlook = track.outlook(reading.limit)
-            if outlook and (self.nearest is None or outlook.in_s < self.nearest[1].in_s):
-                self.nearest = reading, outlook
-            found += self._by_slope(now_s, step, left_s, reading, outlook) or self._by_share(now_s, step, reading)
+            if outlook := track.outlook(reading.limit):
+                heading.append((reading, outlook))
+            found += self._by_share(now_s, step, reading)
+        heading.sort(key=lambda pair: pair[1].in_s)
+        self.nearest = heading[0] if heading else None
+        met: set[str] = set()
+        for reading, outlook in heading:
+            kind = reading.name.split(" of ")[0]  # of limits of one thing only the first that will be met matters
+            found += [] if kind in met else self._by_slope(now_s, step, left_s, reading, outlook)
+            met.add(kind)
         return found
 
-    def _by_slope(self, now_s: float, step: int | None, left_s: float | None, reading: Reading, outlook: Outlook | None) -> list[Notice]:
-        if outlook is None or outlook.in_s > max(HORIZON_S, ELAPSED * now_s) or (left_s is not None and outlook.in_s > left_s):
+    def _by_slope(self, now_s: float, step: int | None, left_s: float | None, reading: Reading, outlook: Outlook) -> list[Notice]:
+        if outlook.in_s < SOONEST_S or outlook.in_s > max(HORIZON_S, ELAPSED * now_s) or (left_s is not None and outlook.in_s > left_s):
             return []
         key = reading.name + reading.where
         if outlook.in_s > AGAIN * self._said_s.get(key, float("inf")):

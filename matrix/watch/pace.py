@@ -6,12 +6,14 @@ import time
 from pathlib import Path
 
 from matrix.runner.cgroup import Group
-from matrix.runner.sampler import Sampler
+from matrix.runner.sampler import FIRST_SHARES_S, Pace, Sampler
 
-MOST, FEW = 0.006, 0.003  # of a core: above it everything is done less often, below it more often again
+SHARE = 0.006  # of a core, in the long run
+CREDIT_S = 0.3  # of processor time that may be spent ahead of it: a death in the first seconds is seen as finely
 SLOWEST = 32.0
-SAMPLE_S, LOOK_S = 0.05, 1.0  # at factor 1
-WEIGHT_S = 10.0  # of the past
+SHARES_COSTS = 1000  # PSS at 0.1 % of a core
+SAMPLE_S, LOOK_S = 0.1, 1.0  # at factor 1
+UP, DOWN = 1.3, 1.1  # factors of a look
 
 
 class Governor:
@@ -21,7 +23,7 @@ class Governor:
         self.factor = 1.0
         self.began_cpu_s = time.process_time()
         self._last = now_s, self.began_cpu_s
-        self._share = MOST
+        self._credit_s = CREDIT_S
 
     @property
     def used_cpu_s(self) -> float:
@@ -29,16 +31,12 @@ class Governor:
 
     def look(self, now_s: float) -> None:
         then_s, then_cpu_s = self._last
-        cpu_s, wall_s = time.process_time(), now_s - then_s
-        if wall_s <= 0:
-            return
-        self._last = now_s, cpu_s
-        part = min(1.0, wall_s / WEIGHT_S)
-        self._share += part * ((cpu_s - then_cpu_s) / wall_s - self._share)
-        if self._share > MOST:
-            self.factor = min(SLOWEST, self.factor * 1.3)
-        elif self._share < FEW:
-            self.factor = max(1.0, self.factor / 1.1)
+        self._last = now_s, time.process_time()
+        self._credit_s = min(CREDIT_S, self._credit_s + SHARE * (now_s - then_s) - (self._last[1] - then_cpu_s))
+        if self._credit_s < 0:
+            self.factor = min(SLOWEST, self.factor * UP)
+        elif self._credit_s > CREDIT_S / 3:
+            self.factor = max(1.0, self.factor / DOWN)
 
 
 class PacedSampler(Sampler):
@@ -47,6 +45,7 @@ class PacedSampler(Sampler):
     def __init__(self, path: Path, governor: Governor, *, group: Group | None, folders: dict[str, str]) -> None:
         super().__init__(path, group=group, folders=folders)
         self._governor = governor
+        self._shares = Pace(SHARES_COSTS, FIRST_SHARES_S)
         self._last_s = -SAMPLE_S
 
     @property

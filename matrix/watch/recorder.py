@@ -36,7 +36,7 @@ from matrix.watch.family import Family
 from matrix.watch.pace import LOOK_S, Governor, PacedSampler
 
 READ_BYTES = 1 << 20
-REST_S, LONGEST_REST_S, READ_COSTS = 0.02, 0.25, 150  # after output was read: a program that prints without end wakes us 50 times a second
+REST_S, LONGEST_REST_S, READ_COSTS = 0.03, 0.3, 200  # after output was read: a program that prints without end does not keep us busy
 MAPS_COSTS, BOUNDS_COSTS = 500, 300  # 0.2 % and 0.3 % of a core
 FIRST_BOUNDS_S, BOUNDS_S = 0.25, 1.0  # a fast leak is over in seconds
 FAST_FOR_S = 30.0
@@ -203,7 +203,9 @@ class Recorder:
             return None
         self.source.take(reader, data)
         self._heard(name, data)
-        return min(LONGEST_REST_S, max(REST_S, READ_COSTS * (time.thread_time() - began)))
+        until_sample = self.sampler.next_s - self._now()  # then we are awake anyway, which is most of the price
+        wanted = max(REST_S, until_sample, READ_COSTS * (time.thread_time() - began))
+        return min(LONGEST_REST_S, wanted)
 
     def _heard(self, name: str, data: bytes) -> None:
         if not name:

@@ -16,6 +16,7 @@ from matrix import records
 from matrix.assembly import Assembly
 from matrix.evidence import cores, environment
 from matrix.preview import plan_of
+from matrix.propose import CannotPropose
 from matrix.records import Attempt, Observation, Outcome, Verdict
 from matrix.runner import cgroup
 from matrix.runner.observe import Raw, observe
@@ -85,6 +86,7 @@ class Run:
         """Everything from the last byte to the verdict."""
         limited = dataclasses.replace(self.attempt, memory_limit_bytes=seen.memory_limit_bytes)
         observation = judgement.as_watched(observe(limited, self.folder, raw), raw, oom_kills=seen.oom_kills, unknown=unknown)
+        records.write(self.folder / "attempt.json", limited)  # so that a replay runs under it too
         records.write(self.folder / "observation.json", observation)
         if seen.hangs:
             (self.folder / "hang.txt").write_text("\n\n".join(seen.hangs) + "\n", encoding="utf-8")
@@ -92,12 +94,18 @@ class Run:
         outcome = judgement.outcome(observation, unknown)
         verdict = judgement.verdict(self.spec, observation, outcome, self.env)
         records.write(self.where / "verdict.json", verdict)
-        path = self._proposal(observation, verdict) if outcome.kind == "died" else None
+        path = self._proposal(raw.env, observation, verdict) if outcome.kind == "died" else None
         return Done(where=self.where, observation=observation, outcome=outcome, verdict=verdict, proposal=path)
 
-    def _proposal(self, observation: Observation, verdict: Verdict) -> Path:
-        text = proposal.matrix(self.name, self.argv, self.cwd, self.env, observation, verdict)
-        return proposal.write(self.where / "next.yaml", text)
+    def _proposal(self, env: dict[str, str], observation: Observation, verdict: Verdict) -> Path | None:
+        path = self.where / "next.yaml"
+        try:
+            text = proposal.matrix(self.name, self.argv, Path(self.cwd), env, observation, verdict, path)
+        except CannotPropose as problem:
+            self.notes.say(f"no specification is proposed: {problem}", False)
+            return None
+        records.write_text(path, text)
+        return path
 
 
 # ------------------------------------------------------------------ watch -- COMMAND
