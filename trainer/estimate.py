@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,11 +20,13 @@ from trainer.config import EstimateConfig, TrainConfig, check, from_yaml
 from trainer.data import Order, Pairs, open_bank
 from trainer.evaluate import BLOCK
 from trainer.hard_negatives import most_negatives
-from trainer.memory import MB
+from trainer.memory import MB, held
 from trainer.mining import BLOCK as SEARCH_BLOCK
+from trainer.progress import write_text
 
 F32 = 4  # bytes
 WORKER_BYTES = 20e6  # a forked process's own pages: reference counts, its queue, what it loads at the moment
+FIRST_STEP_BYTES, FAISS_BYTES = 13e6, 14e6  # of libraries: mapped in by the first step, and by the first search (torch 2.13, faiss 1.15)
 LOGITS = 6  # matrices of the size of the logits at the peak of a backward pass: the products, log softmax, gradients
 GATES = 16  # values for each hidden unit and time step that a recurrent cell keeps for its backward pass
 
@@ -52,22 +55,37 @@ def estimate(config: EstimateConfig) -> None:
         print(f"{'measured peak':<22}{measured / MB:>10.1f}{'':>12}  MB; predicted is {total / measured:.2f} of it")
 
 
-def predict(config: TrainConfig) -> list[Part]:
-    """The parts of the peak.  Opens the files, and measures the libraries in a process of their own.  Raises InputError."""
+def write_estimate(config: TrainConfig) -> None:
+    """estimate.json in the run's folder, for whoever sets it beside what a run took; called before the data are opened.
+
+    It takes milliseconds: the libraries are measured as they stand in this process.  A full disk ends no run."""
+    parts = {part.name: round(part.total_bytes) for part in predict(config, measure_here(config))}
+    text = json.dumps({"peak_bytes": sum(parts.values()), "components": parts}, indent=1) + "\n"
+    try:
+        write_text(config.out / "estimate.json", text)
+    except OSError as error:
+        print(f"{config.out / 'estimate.json'}: {error.strerror}; the run goes on without it", file=sys.stderr, flush=True)
+
+
+def predict(config: TrainConfig, machine: Machine | None = None) -> list[Part]:
+    """The parts of the peak.  Opens the files; None: measures the libraries in a process of their own.  Raises InputError."""
     pairs = Pairs(config.pairs, config.dim, config.seq_len)
     bank = open_bank(config.bank, config.dim)
     order = Order(len(pairs), config.bs, config.shuffle, config.seed)
     steps = config.max_steps or config.epochs * order.steps_per_epoch
-    return [part for part in _parts(config, pairs, len(bank), bank.ctypes.data % F32 != 0, steps) if part.total_bytes]
+    return [
+        part
+        for part in _parts(config, pairs, len(bank), bank.ctypes.data % F32 != 0, steps, machine or measure(config))
+        if part.total_bytes
+    ]
 
 
-def _parts(config: TrainConfig, pairs: Pairs, documents: int, unaligned: bool, steps: int) -> Iterator[Part]:
+def _parts(config: TrainConfig, pairs: Pairs, documents: int, unaligned: bool, steps: int, machine: Machine) -> Iterator[Part]:
     row = F32 * config.dim  # bytes of one vector
     seq = pairs.x_train.shape[1]
     seen = min(len(pairs), steps * config.bs)  # training pairs that are used
     reached = steps >= config.mine_start and config.mining != "off"
     parameters = _parameters(config)
-    machine = measure(config)
 
     yield Part(
         name="runtime",
@@ -215,6 +233,14 @@ def measure(config: TrainConfig) -> Machine:
     if done.returncode:
         raise InputError(f"the libraries could not be measured: {done.stderr.strip().splitlines()[-1:]}")
     return Machine(**json.loads(done.stdout))
+
+
+def measure_here(config: TrainConfig) -> Machine:
+    """From this process before it holds any data; what the libraries load at their first use is added as it was measured once."""
+    now = held(os.getpid())
+    own = now.anonymous_bytes or now.total_bytes
+    main = now.total_bytes + FIRST_STEP_BYTES + (FAISS_BYTES if config.mining != "off" else 0)
+    return Machine(main=main, main_anonymous=own, spawned=own, miner=WORKER_BYTES, access=64 << 10)
 
 
 def measured_peak(path: Path) -> float | None:

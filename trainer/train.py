@@ -14,6 +14,7 @@ from trainer import TrainingError, checkpoint
 from trainer.config import TrainConfig
 from trainer.data import Order, Pairs, open_bank
 from trainer.devices import clear_cache, open_device, synchronize, without_onednn_lstm
+from trainer.estimate import write_estimate
 from trainer.evaluate import recall
 from trainer.hard_negatives import Mining
 from trainer.loss import FifoBank, hard_cosines, info_nce
@@ -37,6 +38,7 @@ def train(config: TrainConfig) -> None:
     done: int = saved["step"] if saved else 0
 
     history = History(config, done)
+    write_estimate(config)
     mining = Mining(config, pairs, bank, order, total)  # before anything is computed: it may fork
 
     torch.manual_seed(config.seed)

@@ -87,6 +87,15 @@ def test_before_the_run_nothing_was_measured_and_after_it_the_peak_stands_beside
     assert "; predicted is " in last
 
 
+def test_a_run_leaves_its_estimate_in_its_folder_for_whoever_measures_it(config: TrainConfig) -> None:
+    config = dataclasses.replace(config, hidden=8, memory_bank_size=100, max_steps=1, val_queries=0)
+    train(config)
+    said = json.loads((config.out / "estimate.json").read_bytes())
+    assert said["peak_bytes"] == sum(said["components"].values())
+    assert said["components"]["FIFO bank"] == 100 * 4 * config.dim
+    assert said["components"]["runtime"] > 50e6
+
+
 def test_the_measured_peak_has_what_the_main_process_once_had_more(tmp_path: Path) -> None:
     lines = [
         {"total_bytes": total, "main_bytes": main_, "high_water_bytes": high} for total, main_, high in [(5, 4, 4), (9, 6, 7), (8, 5, 8)]
