@@ -1,5 +1,7 @@
-"""Looks at a tree of processes that runs: what moves from one look to the next.  Nothing is ended; the last look alone pauses
-each process for the moment that py-spy needs to read native stacks (0.2 s)."""
+"""Looks at a tree of processes that runs: what moves from one look to the next.
+
+Nothing is ended.  The first and the last look pause each process for the moment that py-spy needs to read native stacks (0.2 s):
+a stack that is read while it runs may be torn.  Those between do not."""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ def looks(pid: int, number: int, every_s: float) -> list[Look]:
     began, found = time.monotonic(), list[Look]()
     for at in range(number):
         pids = tree(pid)
-        seen = processes.autopsy(pids, every_s, pause=at == number - 1)
+        seen = processes.autopsy(pids, every_s, pause=at in (0, number - 1))
         moved = {each: count for each in pids if (count := _moved(each)) is not None}
         found.append(Look(at_s=time.monotonic() - began, processes=seen, moved_bytes=moved, logs=_logs(pid)))
     return found
