@@ -1,6 +1,6 @@
 """Combinations of versions that are known to go wrong, with where that is written.
 
-A row says what was reported, not that it happens here; `error` is kept for what fails whenever it is imported.
+A row says what was reported, not that it happens here; `error` is kept for what fails whenever it is imported, and was tried.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ ROWS = (
     _built_for_numpy_1(
         "scipy",
         "<1.13",
-        "warning",
-        "built for NumPy 1: a warning, and an ImportError or a crash in some modules",
+        "error",
+        'ImportError "numpy.core.multiarray failed to import" of its modules',
         "https://docs.scipy.org/doc/scipy/release/1.13.0-notes.html",
     ),
     Row(

@@ -74,6 +74,13 @@ def _used(group: cgroup.Group) -> int:
     return max(usage - int(fields.get("inactive_file" if v2 else "total_inactive_file", 0)), 0)
 
 
+def _own_kills(group: cgroup.Group) -> int:
+    """Without those of groups nested below, which have limits of their own."""
+    counter = group.path / ("memory.events.local" if group.isolation == "cgroup-v2" else "memory.oom_control")
+    told = re.search(r"^oom_kill (\d+)$", counter.read_text(), re.M) if counter.is_file() else None
+    return int(told[1]) if told else 0
+
+
 @check(
     id="killed-before",
     group="memory",
@@ -88,7 +95,7 @@ def killed_before(place: Place) -> Iterator[Seen]:
     """error: in this very group, whose limit still holds."""
     _linux(place)
     group = cgroup.own_group()
-    own = (group.oom_kills() if group else None) or 0
+    own = _own_kills(group) if group else 0
     found = re.search(r"^oom_kill (\d+)$", place.text("/proc/vmstat"), re.M)
     machine = int(found[1]) if found else 0
     lines, _ = history()
@@ -137,7 +144,7 @@ def crashed_before(place: Place) -> Iterator[Seen]:
 )
 def memory_free(place: Place) -> Iterator[Seen]:
     memory = meminfo(place)
-    free, total = memory.get("MemAvailable", memory["MemFree"]), memory["MemTotal"]
+    free, total = memory["MemAvailable"], memory["MemTotal"]
     if free < max(GIB, total // 10):
         yield Seen(severity="warning", summary=f"{size(free)} of {size(total)} are available")
 

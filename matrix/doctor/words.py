@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from matrix.doctor.catalogue import CHECKS, Report
-from matrix.doctor.finding import GROUPS, SEVERITIES, Check, Finding
+from matrix.doctor.finding import GROUPS, SEVERITIES, Check, Finding, Severity
 from matrix.doctor.place import Place
 
 SCHEMA = "matrix.doctor/1"
@@ -31,14 +31,13 @@ def text(report: Report, place: Place, seconds: float) -> str:
     lines += ["", "FINE", *_fine(report)] if report.fine else []
     if report.not_seen:
         lines += ["", "NOT LOOKED AT", *(_wrapped(f"{each.id}: {why}", "  ") for each, why in report.not_seen)]
-    counts = ", ".join(f"{report.count(severity)} {severity}{'s' * (severity != 'info')}" for severity in SEVERITIES)
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"{counts}; {len(report.fine)} checks fine, {len(report.not_seen)} not possible; {seconds:.1f} s. More of one: --explain ID",
-        ]
-    )
+    counts = ", ".join(_counted(report.count(severity), severity) for severity in SEVERITIES)
+    looked = f"{len(report.fine)} checks fine, {len(report.not_seen)} not possible; {seconds:.1f} s"
+    return "\n".join([*lines, "", f"{counts}; {looked}. More about one: --explain ID"])
+
+
+def _counted(count: int, severity: Severity) -> str:
+    return f"{count} {severity}{'s' * (count != 1 and severity != 'info')}"
 
 
 def _finding(finding: Finding) -> Iterator[str]:

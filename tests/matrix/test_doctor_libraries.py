@@ -193,3 +193,23 @@ def test_what_a_library_asks_for_is_read_from_any_elf_file_and_nothing_else(tmp_
             elf.read(damaged)
         assert read(damaged, "x") is not None
     assert read(tmp_path / "missing.so", "x") is None
+
+
+@pytest.mark.slow
+def test_the_real_threadpoolctl_hides_the_abort_that_the_doctor_warns_of(environment: Environment, libiomp5: Path) -> None:
+    """From the package index; the observer effect itself: the same script dies without its import and lives with it."""
+    pip = [sys.executable, "-m", "pip", "--python", str(environment.python), "install", "-q", "--no-deps", "threadpoolctl"]
+    if subprocess.run(pip, capture_output=True).returncode:
+        pytest.skip("the package index is not reachable")
+    runtime = libiomp5.read_bytes()
+    first = with_user(environment, "first", runtime, "libiomp5.so")
+    second = with_user(environment, "second", runtime.replace(b"libiomp5.so\0", b"libiomp6.so\0"), "libiomp6.so")
+    [finding] = look("import-changes-environment", environment.place())
+    assert finding.severity == "warning"
+    assert "threadpoolctl sets KMP_DUPLICATE_LIB_OK and there are two runtimes" in finding.summary
+    env = {name: value for name, value in os.environ.items() if not name.startswith("KMP_")}
+    ends = [
+        subprocess.run([environment.python, "-c", start + LOADS, first, second], capture_output=True, env=env).returncode
+        for start in ("", "import threadpoolctl; ")
+    ]
+    assert ends == [-signal.SIGABRT, 0]
