@@ -22,10 +22,11 @@ RECENT, WHOLE = 240, 480  # points that are kept
 GROWTH_SHARE = 0.01  # of the limit: growth by less is no trend
 WARMUP = 0.1  # of a run is not fitted
 LEAST_SURE = 0.4  # the slope's lower bound as a share of it
-NEW_HEIGHT = 0.98  # of the most that was ever used
+BELOW = 0.1  # of the growth, or so many times the scatter as NOISE: the last value is no lower below the most that was ever used
+STILL = 0.3  # of the mean growth: what the last third must grow
 NOISE = 4.0  # growth by so many times the scatter around the line
 HORIZON_S, ELAPSED = 3600.0, 3.0  # a warning comes when the limit is nearer than an hour, or than three times what has passed
-REACH = 20.0  # nothing is foreseen further ahead than so many times what was seen
+REACH = 3.0  # nothing is foreseen further ahead than so many times what was seen
 SOONEST_S = 2.0  # what is nearer is too late to say
 AGAIN = 0.5  # the next one when half of that time is left
 NEAR = (0.90, 0.97)  # shares that are told whatever the slope
@@ -79,27 +80,25 @@ def _fit(points: Sequence[tuple[float, int | None, float]], limit: float, most: 
         return None
     slope, at_zero = fit
     _, step, used = points[-1]
-    growth = slope.value * (bins[-1][0] - bins[0][0])
-    noise = 1.4826 * deviation([value - at_zero - slope.value * at for at, _, value in bins])
+    seen_s = bins[-1][0] - bins[0][0]
+    growth = slope.value * seen_s
+    noise = NOISE * 1.4826 * deviation([value - at_zero - slope.value * at for at, _, value in bins])
     late = bins[2 * len(bins) // 3 :]
-    still = late[-1][2] - late[0][2] > 0.3 * growth * len(late) / len(bins)
-    if (
-        slope.low < LEAST_SURE * slope.value
-        or slope.value <= 0
-        or growth < max(GROWTH_SHARE * limit, NOISE * noise)
-        or used < NEW_HEIGHT * most
-        or not still
-    ):
+    grows = slope.value > 0 and slope.low >= LEAST_SURE * slope.value and growth >= max(GROWTH_SHARE * limit, noise)
+    still = late[-1][2] - late[0][2] > STILL * growth * len(late) / len(bins)
+    if not grows or not still or most - used > max(BELOW * growth, noise):
         return None
-    room = max(0.0, limit - used)
+    now_s = points[-1][0]
+    room = max(0.0, limit - at_zero - slope.value * now_s)
+    off = noise / 2
     in_s = room / slope.value
-    if in_s > REACH * (bins[-1][0] - bins[0][0]):
+    if in_s > REACH * seen_s:
         return None
     per_step = _steps_per_s(bins)
     return Outlook(
         in_s=in_s,
-        low_s=room / slope.high,
-        high_s=room / slope.low,
+        low_s=max(0.0, room - off) / slope.high,
+        high_s=(room + off) / slope.low,
         step=round(step + per_step * in_s) if per_step and step is not None else None,
         per_s=slope,
     )

@@ -39,8 +39,7 @@ READ_BYTES = 1 << 20
 REST_S, LONGEST_REST_S, READ_COSTS = 0.03, 0.3, 200  # after output was read: a program that prints without end does not keep us busy
 MAPS_COSTS, BOUNDS_COSTS = 500, 300  # 0.2 % and 0.3 % of a core
 FIRST_BOUNDS_S, BOUNDS_S = 0.25, 1.0  # a fast leak is over in seconds
-FAST_FOR_S = 30.0
-SETTLED_S = 2.0  # the first look; until then a program loads and every look finds something else
+FAST_FOR_S = 10.0
 MOST_MAPS = 16
 AUTOPSY_WINDOW_S = 1.0
 GAPS = 10  # a silence counts when it is so many times the longest one before
@@ -171,7 +170,7 @@ class Recorder:
                     self.surroundings.sample(now)
                 if now >= next_look and not self.child.over:
                     self._look(now)
-                    next_look = now + (FIRST_BOUNDS_S if now < SETTLED_S else LOOK_S) * self.governor.factor
+                    next_look = now + (FIRST_BOUNDS_S if now < FAST_FOR_S else LOOK_S) * self.governor.factor
                 if self.options.every_s and now >= next_line:
                     self.say(self._state(now), False)
                     next_line = now + self.options.every_s

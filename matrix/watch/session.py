@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
+import re
 import resource
 import secrets
 import sys
@@ -26,6 +28,7 @@ from matrix.watch.attached import Attached
 from matrix.watch.launch import Launched
 from matrix.watch.recorder import Options, Recorder, Seen, begin
 
+LONGEST_NAME = 60  # of a folder of runs
 LARGEST_CORE = 2 << 30  # a larger one takes too long; of it the notes are read, which say what was mapped
 
 
@@ -206,12 +209,13 @@ def _begin_notes(run: Run, recorder: Recorder) -> None:
 
 def name_of(argv: Sequence[str]) -> str:
     """Names the run by its program: the script or module, not the interpreter."""
-    rest = [word for word in argv[1:] if not word.startswith("-")]
     interpreter = Path(argv[0]).name.startswith(("python", "pypy", "torchrun", "accelerate"))
-    if interpreter and "-c" in argv[1:3]:
+    flags = list(itertools.takewhile(lambda word: word.startswith("-"), argv[1:]))
+    if interpreter and any(re.fullmatch(r"-[a-zA-Z]*c", word) for word in flags):
         return "watch_python"
+    rest = [word for word in argv[1:] if not word.startswith("-")]
     word = rest[0] if interpreter and rest else argv[0]
-    return f"watch_{folders.safe(Path(word).name.removesuffix('.py'))}"
+    return f"watch_{folders.safe(Path(word).name.removesuffix('.py'))}"[:LONGEST_NAME]
 
 
 def status(done: Done) -> int:

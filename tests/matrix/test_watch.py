@@ -1,0 +1,288 @@
+"""The flight recorder on real commands: the program is left as it is, its end is known, and a limit is told before it is met."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from matrix import records
+from matrix.records import Attempt
+from matrix.runner import cgroup
+from matrix.watch import session
+from matrix.watch.attached import NoSuchProcess
+from matrix.watch.launch import NotStarted
+from matrix.watch.recorder import Options
+from matrix.watch.session import Done, status
+from tests.matrix.command_line import (
+    CAN_DROP_RIGHTS,
+    NO_RIGHTS,
+    TOOL,
+    alive,
+    environment,
+    matrix,
+    observations,
+    only_run,
+    verdict,
+    wait_until,
+)
+
+CHILDREN = Path(__file__).parents[1] / "children"
+JOIN, REMEMBERS, RANKS = (str(CHILDREN / name) for name in ("joins_a_small_cgroup.py", "remembers.py", "two_ranks.py"))
+needs_cgroup = pytest.mark.skipif(bool(cgroup.why_not()), reason=f"no memory cgroup here: {cgroup.why_not()}")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
+SLOW_LEAK = """
+import time
+kept = []
+for step in range(1, 2000):
+    kept.append(bytearray(b"x") * (1 << 20))
+    print("step", step, flush=True)
+    time.sleep(0.05)
+"""
+Watched = Callable[..., Done]
+
+
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    """Run Python source, or an argv list, under the recorder."""
+    monkeypatch.chdir(tmp_path)
+
+    def go(program: str | list[str], **options: object) -> Done:
+        argv = [sys.executable, "-c", program] if isinstance(program, str) else program
+        return session.command(argv, None, Options(every_s=None, **options))  # type: ignore[arg-type]
+
+    return go
+
+
+@pytest.fixture
+def small_group(tmp_path: Path) -> Iterator[Path]:
+    """A folder that a cgroup can be made at."""
+    home = next(home for home in cgroup.homes() if (home / "memory.limit_in_bytes").exists() or (home / "cgroup.procs").exists())
+    folder = home / f"test-{os.getpid()}-{tmp_path.name}"
+    yield folder
+    if folder.exists():
+        folder.rmdir()
+
+
+def text(done: Done, name: str) -> str:
+    return (done.where / "attempts" / done.observation.attempt / name).read_text()
+
+
+# ------------------------------------------------------------------ the program is left as it is
+def test_output_reaches_the_user_and_the_folder_and_the_program_finds_its_own_folder_and_variables(
+    watched: Watched, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MINE", "kept")
+    monkeypatch.setenv("TMPDIR", "/var/tmp")
+    done = watched("import os, sys; print(os.getcwd(), os.environ['MINE'], os.environ['TMPDIR']); print('no', file=sys.stderr)")
+    out, err = capfdbinary.readouterr()
+    assert out.decode() == text(done, "stdout.log") == f"{tmp_path} kept /var/tmp\n"
+    assert err == b"no\n"
+    assert status(done) == 0
+    assert done.outcome.kind == "survived"
+    assert done.proposal is None
+
+
+@pytest.mark.slow
+def test_standard_input_is_passed_through(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*TOOL, "watch", "--", "tr", "a-z", "A-Z"], cwd=tmp_path, env=environment(), input="words\n", capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "WORDS\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "signature"),
+    [
+        ("import sys; sys.exit(7)", 7, "exit 7"),
+        ("import os; os.kill(os.getpid(), 11)", 139, "SIGSEGV"),
+        ("raise ValueError('no')", 1, "exit 1:ValueError"),
+    ],
+)
+def test_the_status_is_the_commands_own(watched: Watched, program: str, code: int, signature: str) -> None:
+    done = watched(program)
+    assert status(done) == code
+    assert done.outcome.signature == signature
+    assert {entry.grade for entry in done.verdict.ranking} <= {"supported", "suspected"}
+
+
+@linux
+def test_processes_that_outlive_the_command_live_on(watched: Watched, tmp_path: Path) -> None:
+    watched("import subprocess; print(subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid)")
+    pid = int((next(tmp_path.glob("runs/*/*/attempts/*/stdout.log"))).read_text())
+    try:
+        assert alive(pid)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    assert [home for home in cgroup.homes() for _ in home.glob(f"watch-{os.getpid()}-*")] == []
+
+
+def test_a_command_that_is_not_there_is_refused_before_anything_is_made(watched: Watched, tmp_path: Path) -> None:
+    with pytest.raises(NotStarted, match=r"no-such-program: was not found on PATH; check its name"):
+        watched(["no-such-program"])
+    (tmp_path / "train.py").write_text("pass")
+    with pytest.raises(NotStarted, match=r"write `python ./train.py`"):
+        watched(["./train.py"])
+    assert list(tmp_path.iterdir()) == [tmp_path / "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--", "no-such-program"], "no-such-program: was not found on PATH"),
+        ([], "give either a command"),
+        (["--pid", "4194304"], "there is no process 4194304"),
+        pytest.param(["--hang-after", "soon", "--", "true"], "'soon' is no time; write it as 30s, 5m or 2h", marks=pytest.mark.slow),
+        pytest.param(["--progress", "(", "--", "true"], "it is no regular expression", marks=pytest.mark.slow),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_clear_line_and_status_2(words: list[str], said: str, tmp_path: Path) -> None:
+    done = matrix("watch", *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CAN_DROP_RIGHTS, reason="the rights of root cannot be dropped here")
+def test_a_folder_that_cannot_be_written_is_status_3(tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    done = matrix("watch", "--", "true", cwd=tmp_path, prefix=NO_RIGHTS)
+    assert done.returncode == 3
+    assert "cannot make the run folder" in done.stderr
+
+
+# ------------------------------------------------------------------ limits
+@needs_cgroup
+def test_a_leak_is_told_before_the_kernel_ends_it_and_the_verdict_is_supported_by_one_run(tmp_path: Path, small_group: Path) -> None:
+    """The whole command, as in a container with a limit of memory."""
+    argv = [sys.executable, JOIN, str(small_group), "220", *TOOL, "watch", "--", sys.executable, "-c", SLOW_LEAK]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120)
+    run = only_run(tmp_path)
+    (seen,) = observations(run)
+    assert done.returncode == 137, done.stderr
+    assert seen.memory.oom_kills == 1
+    assert seen.memory.limit_bytes == 220 << 20
+    first = verdict(run).ranking[0]
+    assert (first.cause, first.grade) == ("memory_retention", "supported")
+    assert "WARNING: memory of the cgroup" in done.stderr
+    assert "at this slope the limit in" in done.stderr
+    assert done.stderr.index("WARNING") < done.stderr.index("it died after step")
+    assert records.read(Attempt, next(run.glob("attempts/*/attempt.json"))).memory_limit_bytes == 220 << 20
+    planned = matrix("plan", str(run / "next.yaml"), cwd=tmp_path)
+    assert planned.returncode == 0, planned.stderr
+    assert (run / "report.html").exists()
+    assert f"python -m matrix run {run / 'next.yaml'}" in done.stderr
+
+
+@needs_cgroup
+def test_the_limit_of_a_group_that_a_launcher_moves_the_program_into_is_found(watched: Watched, small_group: Path) -> None:
+    done = watched([sys.executable, JOIN, str(small_group), "100", sys.executable, REMEMBERS, "grows", "2000"])
+    assert status(done) == 137
+    assert done.outcome.signature == "SIGKILL:memory"
+    assert (done.observation.memory.limit_bytes, done.observation.memory.oom_kills) == (100 << 20, 1)
+
+
+def test_descriptors_that_only_grow_are_told_before_their_limit(watched: Watched, capfd: pytest.CaptureFixture[str]) -> None:
+    leak = "import os, resource, time; resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))\nfor step in range(400):\n os.dup(0); "
+    done = watched(leak + "print('step', step, flush=True); time.sleep(0.02)")
+    assert status(done) == 1
+    warnings = [line for line in capfd.readouterr().err.splitlines() if "WARNING: open files of the main process" in line]
+    assert warnings
+    assert "of 300" in warnings[0]
+
+
+# ------------------------------------------------------------------ hangs
+def test_a_hang_is_told_with_what_its_processes_do_and_nothing_is_ended(watched: Watched, capfd: pytest.CaptureFixture[str]) -> None:
+    program = "import time\nprint('step 1', flush=True)\ndef stuck():\n time.sleep(6)\nstuck()\nprint('step 2', flush=True)"
+    done = watched(program, hang_s=1.0)
+    said = capfd.readouterr().err
+    assert "silent, without progress, and it does nothing. Nothing is ended." in said
+    assert "main " in said
+    assert (status(done), done.outcome.kind) == (0, "survived")
+    assert "it goes on: there is output again" in (done.where / "watch.log").read_text()
+    assert "state S" in text(done, "hang.txt")
+
+
+# ------------------------------------------------------------------ ranks
+@linux
+def test_ranks_are_kept_apart(watched: Watched) -> None:
+    done = watched([sys.executable, RANKS, "lives"])
+    seen = done.observation
+    assert seen.progress.rank_steps == {0: 24, 1: 29}
+    held = {one.rank: one.peak_rss_bytes for one in seen.memory.processes if one.role == "rank"}
+    assert held[1] - held[0] > 40 << 20
+
+
+@linux
+def test_the_rank_that_died_first_is_named(watched: Watched) -> None:
+    done = watched([sys.executable, RANKS, "dies"])
+    assert done.outcome.signature == "worker SIGSEGV"
+    first = done.observation.deaths[0]
+    assert (first.role, first.signal) == ("rank", "SIGSEGV")
+
+
+# ------------------------------------------------------------------ a process that was there
+def attach(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Done, bool]:
+    """Follow a process whose output goes to a file; whether it lives when the watching is over."""
+    monkeypatch.chdir(tmp_path)
+    with (tmp_path / "train.log").open("w") as log:
+        child = subprocess.Popen([sys.executable, "-uc", program], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    reaper = threading.Thread(target=child.wait)
+    reaper.start()
+    try:
+        assert wait_until(lambda: "step 1" in (tmp_path / "train.log").read_text())
+        done = session.process(child.pid, None, None, Options(every_s=None))
+        return done, alive(child.pid)
+    finally:
+        child.kill()
+        reaper.join()
+
+
+STEPS = "import os, sys, time\nfor step in range(1, 30):\n print('step', step); time.sleep(0.1)\n"
+
+
+@linux
+@pytest.mark.parametrize(("end", "returncode", "kind"), [("sys.exit(3)", 3, "died"), ("os.abort()", -6, "died"), ("pass", 0, "survived")])
+def test_a_process_that_was_there_is_followed_to_its_end(
+    end: str, returncode: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, _ = attach(STEPS + end, tmp_path, monkeypatch)
+    seen = done.observation
+    if seen.exit.returncode is None:  # a container, without root: then it says so
+        assert done.outcome.kind == "censored"
+        assert any(one.what == "exit status" for one in seen.not_collected)
+    else:
+        assert (seen.exit.returncode, done.outcome.kind) == (returncode, kind)
+    assert seen.progress.last_step == 29
+    assert seen.memory.samples
+    assert seen.memory.peak_main_rss_bytes != 0
+
+
+@linux
+def test_to_stop_watching_leaves_the_process_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def enough() -> None:
+        assert wait_until(lambda: any(tmp_path.glob("runs/*/*/attempts/*/memory.csv")))  # by now signals are its own
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    asking = threading.Thread(target=enough)
+    asking.start()
+    done, lives = attach(STEPS + "time.sleep(60)", tmp_path, monkeypatch)
+    asking.join()
+    assert lives
+    assert done.observation.exit.ended_by == "interrupt"
+    assert done.outcome.kind == "censored"
+
+
+def test_a_process_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NoSuchProcess, match="there is no process"):
+        session.process(4_194_304, None, None, Options())
+    assert list(tmp_path.iterdir()) == []
