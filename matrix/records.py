@@ -640,6 +640,7 @@ class Fix:
 class RuledOut:
     cause: str
     why: str
+    title: str = ""  # of the cause, in words; "": written by an older version
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

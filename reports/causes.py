@@ -9,7 +9,7 @@ from matrix.records import Fact, Failure, Ranked, Remedy, Value, Verdict
 from reports.folder import RunFolder
 from reports.model import Block, Bullets, Code, Details, Heading, Line, Para, Row, Section, Span, Table, code, line, strong
 from reports.text import interval, listed, one_line, percent, plural, sentence
-from reports.words import GRADES, cause
+from reports.words import GRADES, clause, title
 
 MOST_FACTS, MOST_SOURCES = 12, 4
 _BACKED = re.compile(r" \(attempt (\S+), (\S+)\)\.?$")
@@ -23,10 +23,9 @@ def ranking(folder: RunFolder, verdict: Verdict) -> Section:
 
 
 def _ranked_row(entry: Ranked, first: bool) -> Row:
-    title = cause(entry.cause).title
-    name = line(strong(title) if first else title, " ", code(entry.cause))
+    name = line(strong(title(entry)) if first else title(entry), " ", code(entry.cause))
     open_world = entry.cause in {"unknown", "healthy"}
-    why = sentence(entry.summary) or sentence(cause(entry.cause).clause)
+    why = sentence(entry.summary) or sentence(clause(entry))
     return Row([name, line(percent(entry.probability)), line("–" if open_world else entry.grade), line(why)])
 
 
@@ -53,7 +52,7 @@ def _evidence(folder: RunFolder, entry: Ranked, opened: bool) -> Details:
         blocks += [Heading("What helps against this cause"), Bullets([_remedy(remedy) for remedy in entry.remedies])]
         blocks += [Para(line("In general; whether it helped here is under the fix." + _read_on(entry.references)))]
     grade = "" if entry.cause == "unknown" else f", {entry.grade}"
-    return Details(f"{cause(entry.cause).title} ({percent(entry.probability)}{grade})", blocks, opened)
+    return Details(f"{title(entry)} ({percent(entry.probability)}{grade})", blocks, opened)
 
 
 def _remedy(remedy: Remedy) -> Line:
@@ -119,7 +118,7 @@ def failures(folder: RunFolder, verdict: Verdict) -> Section | None:
 
 def _failure_row(folder: RunFolder, failure: Failure) -> Row:
     first = failure.ranking[0] if failure.ranking else None
-    top = f"{cause(first.cause).title} ({first.grade}, {percent(first.probability)})" if first else "not ranked"
+    top = f"{title(first)} ({first.grade}, {percent(first.probability)})" if first else "not ranked"
     fix = " ".join(f"{name}={value}" for name, value in {**failure.fix.set, **failure.fix.env}.items()) if failure.fix else "none found"
     rate = interval(failure.crash_rate) if failure.crash_rate else "not measured"
     name = line(strong(f"{failure.id} (main)") if failure.main else failure.id)
@@ -139,7 +138,7 @@ def ruled_out(folder: RunFolder, verdict: Verdict) -> Section | None:
         return None
     same: dict[str, list[str]] = {}
     for entry in verdict.ruled_out:
-        same.setdefault(entry.why, []).append(f"{cause(entry.cause).title}.")
+        same.setdefault(entry.why, []).append(f"{title(entry)}.")
     lines = [line(strong(" ".join(titles)), " ", *_why(folder, why)) for why, titles in same.items()]
     return Section("ruled-out", "What it is not", [Bullets(lines) if lines else Para(line("No cause was ruled out."))])
 

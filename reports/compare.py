@@ -21,7 +21,7 @@ from reports.model import Block, Line, Para, ReportModel, Row, Section, Span, Ta
 from reports.render_html import to_html
 from reports.render_markdown import to_markdown
 from reports.text import one_line, percent, plural, rate, size
-from reports.words import cause
+from reports.words import title
 
 Pairs = list[tuple[Choice | None, Choice | None]]
 
@@ -138,8 +138,10 @@ def _outcome(side: Choice | None) -> str:
 
 def _causes(before: RunFolder, after: RunFolder) -> Section:
     old, new = ({entry.cause: entry for entry in folder.verdict.ranking} if folder.verdict else {} for folder in (before, after))
-    names = dict.fromkeys([*old, *new])
-    rows_ = [Row([line(cause(name).title, " ", code(name)), line(_entry(old, name)), line(_entry(new, name))]) for name in names]
+    entries = {**old, **new}
+    rows_ = [
+        Row([line(title(entry), " ", code(name)), line(_entry(old, name)), line(_entry(new, name))]) for name, entry in entries.items()
+    ]
     table = Table("Causes before and after", ["Cause", "Before", "After"], rows_, prose=frozenset({0}))
     return Section("causes", "What it can be", [table] if rows_ else [Para(line("Neither run has a ranking."))])
 

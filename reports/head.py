@@ -9,7 +9,7 @@ from reports.ending import ending
 from reports.folder import RunFolder
 from reports.model import Line, Span, Tone, line, strong
 from reports.text import duration, interval, listed, one_line, percent, plural, rate, sentence, span_of
-from reports.words import FIXES, GRADES, STATUSES, cause
+from reports.words import FIXES, GRADES, STATUSES, clause, title
 
 _WELL = {"healthy", "not_reproduced"}
 
@@ -33,7 +33,7 @@ def headline(folder: RunFolder) -> Line:
         return _open(verdict, first)
     certainty = f" ({first.grade}, probability {percent(first.probability)})"
     because = "because" if verdict.status == "diagnosed" else "probably because"
-    return line(f"The job {_verb(folder)} {because} ", strong(cause(first.cause).clause), certainty, ".")
+    return line(f"The job {_verb(folder)} {because} ", strong(clause(first)), certainty, ".")
 
 
 def _well(verdict: Verdict) -> Line:
@@ -51,7 +51,7 @@ def _open(verdict: Verdict, first: Ranked | None) -> Line:
     return line(
         strong("The cause is not settled"),
         f" after {plural(verdict.runs, 'run')}. First on the list, and no more than {first.grade}: "
-        f"{cause(first.cause).title} (probability {percent(first.probability)}).",
+        f"{title(first)} (probability {percent(first.probability)}).",
     )
 
 
@@ -101,7 +101,7 @@ def _why(folder: RunFolder, verdict: Verdict) -> Line:
     culprit = " ".join(f"{axis}={listed([str(value) for value in values])}" for axis, values in first.culprit.items())
     place = f" It takes {one_line(culprit, 160)}." if culprit else ""
     likely = "" if verdict.status == "diagnosed" else "Probably: "
-    return line(likely, strong(f"{cause(first.cause).title}"), f": {cause(first.cause).clause}.{place}")
+    return line(likely, strong(f"{title(first)}"), f": {clause(first)}.{place}")
 
 
 def _sure(verdict: Verdict) -> Line:
@@ -113,7 +113,7 @@ def _sure(verdict: Verdict) -> Line:
     if first.cause in {"unknown", "healthy"}:
         return line(
             strong(f"Probability {percent(first.probability)}"),
-            f" of {cause(first.cause).title[:1].lower()}{cause(first.cause).title[1:]}, after {tried}",
+            f" of {title(first)[:1].lower()}{title(first)[1:]}, after {tried}",
         )
     grade = GRADES.get(first.grade, "")
     return line(
@@ -135,7 +135,7 @@ def _fix(verdict: Verdict) -> Line:
 
 
 def _ruled_out(verdict: Verdict) -> Line:
-    titles = [cause(entry.cause).title for entry in verdict.ruled_out]
+    titles = [title(entry) for entry in verdict.ruled_out]
     if not titles:
         return line("Nothing.")
     return line(

@@ -14,6 +14,21 @@ from matrix.records import Finding
 
 FAMILIES = (openmp, fork, memory, limits, native, figures, endings, stalls)
 CAUSES: dict[str, Cause] = {cause.name: cause for family in FAMILIES for cause in family.CAUSES}
+OPEN = (  # what is no cause, and stands in a ranking beside them
+    Cause(
+        name="healthy",
+        title="Nothing wrong was found",
+        clause="the job did not fail in the runs that were made",
+        remedies=(),
+    ),
+    Cause(
+        name="unknown",
+        title="A cause that is not in the catalogue",
+        clause="the failure is real, but none of the known causes explains it",
+        remedies=(),
+    ),
+)
+ENTRIES: dict[str, Cause] = {**CAUSES, **{cause.name: cause for cause in OPEN}}
 
 
 def findings(case: Case) -> Iterator[Finding]:

@@ -87,7 +87,8 @@ def ruled_out(case: Case, findings: Sequence[Finding], ranking: Sequence[Ranked]
     for cause, of_cause in sorted(_by_cause(findings).items()):
         if cause not in likely and total(case, of_cause) <= RULED_OUT:
             strongest = min(of_cause, key=lambda finding: finding.weight)
-            found.append(RuledOut(cause=cause, why=f"{strongest.fact} (attempt {strongest.attempt}, {strongest.file})"))
+            why = f"{strongest.fact} (attempt {strongest.attempt}, {strongest.file})"
+            found.append(RuledOut(cause=cause, why=why, title=catalogue.ENTRIES[cause].title))
     return found
 
 
@@ -101,7 +102,7 @@ def _keep_open(shares: dict[str, float], first: str, cap: float) -> None:
 
 def _ranked(case: Case, mine: Sequence[Finding], said: Said, cause: str, probability: float, *, leading: bool) -> Ranked:
     """`leading`: where it dies is known whatever the cause, so the first entry and the first named cause tell it."""
-    rules, entry = said.get(cause, {}), catalogue.CAUSES.get(cause)
+    rules, entry = said.get(cause, {}), catalogue.ENTRIES[cause]
     return Ranked(
         cause=cause,
         probability=probability,
@@ -112,10 +113,10 @@ def _ranked(case: Case, mine: Sequence[Finding], said: Said, cause: str, probabi
         supports=_facts(finding for finding in mine if finding.weight > 0 and rules[finding.rule] > 0),
         contradicts=_facts(finding for finding in mine if finding.weight < 0 and rules[finding.rule] < 0),
         not_collected=_not_collected(case) if leading else [],
-        title=entry.title if entry else "",
-        clause=entry.clause if entry else "",
-        remedies=list(entry.remedies) if entry else [],
-        references=list(entry.references) if entry else [],
+        title=entry.title,
+        clause=entry.clause,
+        remedies=list(entry.remedies),
+        references=list(entry.references),
     )
 
 

@@ -6,9 +6,9 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 
-from matrix.diagnosis import cures, pattern, ranking
+from matrix.diagnosis import catalogue, cures, pattern, ranking
 from matrix.diagnosis.case import Case
-from matrix.records import CrashPattern, Failure, Fix, Observation, Ranked, Status, Verdict, describe_cell
+from matrix.records import CrashPattern, Failure, Fix, Grade, Observation, Ranked, Status, Verdict, describe_cell
 from matrix.search import Result
 
 
@@ -57,15 +57,18 @@ def _status(result: Result, first: Ranked) -> Status:
 def _healthy(case: Case) -> list[Ranked]:
     """No death: `healthy` after n clean runs has (n + 1) / (n + 2), from even odds against a crash rate that could be anything."""
     if case.result.status not in ("healthy", "not_reproduced"):
-        return [Ranked(cause="unknown", probability=1.0, grade="suspected", summary="No run has answered yet whether it dies.")]
+        return [_open("unknown", 1.0, "suspected", "No run has answered yet whether it dies.")]
     clean = len(case.survivors)  # what was cut short is no clean run
     probability = round((clean + 1) / (clean + 2), 4)
     return [
-        Ranked(cause="healthy", probability=probability, grade="supported", summary=f"Nothing died in {clean} runs."),
-        Ranked(
-            cause="unknown", probability=round(1 - probability, 4), grade="suspected", summary="A crash that is too rare to have been seen."
-        ),
+        _open("healthy", probability, "supported", f"Nothing died in {clean} runs."),
+        _open("unknown", round(1 - probability, 4), "suspected", "A crash that is too rare to have been seen."),
     ]
+
+
+def _open(name: str, probability: float, grade: Grade, summary: str) -> Ranked:
+    entry = catalogue.ENTRIES[name]
+    return Ranked(cause=name, probability=probability, grade=grade, summary=summary, title=entry.title, clause=entry.clause)
 
 
 def _pattern(case: Case) -> CrashPattern | None:

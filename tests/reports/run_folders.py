@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from matrix.diagnosis import catalogue
 from matrix.records import (
     Attempt,
     AxisPlan,
@@ -19,6 +20,7 @@ from matrix.records import (
     Observation,
     Plan,
     Progress,
+    RuledOut,
     Trial,
     Value,
     Verdict,
@@ -130,9 +132,26 @@ class Story:
             ),
         )
         (self.root / "spec.yaml").write_text("name: story\n")
-        sums = {"runs": len(self.attempts), "steps": sum(seen.progress.last_step or 0 for seen in self.attempts)}
-        write(self.root / "verdict.json", dataclasses.replace(verdict, wall_s=sum(seen.wall_s for seen in self.attempts), **sums))
+        worded = dataclasses.replace(
+            verdict,
+            ranking=[_worded(entry) for entry in verdict.ranking],
+            ruled_out=[_worded(entry) for entry in verdict.ruled_out],
+            failures=[dataclasses.replace(each, ranking=[_worded(entry) for entry in each.ranking]) for each in verdict.failures],
+            wall_s=sum(seen.wall_s for seen in self.attempts),
+            runs=len(self.attempts),
+            steps=sum(seen.progress.last_step or 0 for seen in self.attempts),
+        )
+        write(self.root / "verdict.json", worded)
         return self.root
+
+
+def _worded(entry: Any) -> Any:
+    """With the words of the catalogue, as a verdict has them."""
+    words = catalogue.ENTRIES.get(entry.cause)
+    if words is None:
+        return entry
+    more = {"title": words.title} if isinstance(entry, RuledOut) else {"title": words.title, "clause": words.clause}
+    return dataclasses.replace(entry, **more)
 
 
 def flat(level: float, ramp_s: float = 3.0) -> Amount:
