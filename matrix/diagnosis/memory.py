@@ -117,7 +117,7 @@ def _form(case: Case, death: Observation) -> Iterator[Finding]:
     if curve is None or curve.shape == "unknown" or _before_steps(case, death):
         yield from _by_ends(case, death)
         return
-    if curve.shape in GROWING or _grew_with_steps(death, curve):
+    if (curve.shape in GROWING and not _within_a_step(death, curve)) or _grew_with_steps(death, curve):
         fact = _growth(curve)
         per_step = curve.per_step is not None and curve.per_step.low > 0
         yield finding(RETENTION, "form", death, 2.0 if per_step else 1.0, fact, "memory.csv")
@@ -166,7 +166,7 @@ def _by_ends(case: Case, death: Observation) -> Iterator[Finding]:
 
 def _grew(case: Case, death: Observation) -> bool:
     if death.curve and death.curve.shape != "unknown" and not _before_steps(case, death):
-        return death.curve.shape in GROWING or _grew_with_steps(death, death.curve)
+        return (death.curve.shape in GROWING and not _within_a_step(death, death.curve)) or _grew_with_steps(death, death.curve)
     first, last, steps = death.memory.first_tree_rss_bytes, death.memory.last_tree_rss_bytes, death.progress.last_step
     return bool(first and last and steps and steps >= FIRST_STEPS and last - first >= GREW_BY * last)
 
@@ -180,6 +180,12 @@ def _grew_with_steps(death: Observation, curve: MemoryCurve) -> bool:
     return steps * slope.value >= GREW_BY * grown and steps * slope.low >= FEW * curve.end_bytes
 
 
+def _within_a_step(death: Observation, curve: MemoryCurve) -> bool:
+    """Whether it rose while no step ended: then one step needs that much, and nothing shows that earlier ones left it behind."""
+    last_s = death.progress.last_step_s
+    return last_s is not None and last_s <= curve.warmup_s + FEW * (death.wall_s - curve.warmup_s)
+
+
 def _growth(curve: MemoryCurve) -> str:
     if curve.shape == "staircase":
         every = f"{curve.stair_steps:.0f} steps" if curve.stair_steps else f"{curve.stair_s:.1f} s"
@@ -191,6 +197,8 @@ def _growth(curve: MemoryCurve) -> str:
 
 def _level(death: Observation, curve: MemoryCurve) -> str:
     limit = f", limit {_size(curve.limit_bytes)}" if curve.limit_bytes else ""
+    if curve.shape in GROWING:
+        return f"memory rose from {_size(curve.start_bytes)} to {_size(curve.peak_bytes)} within one step{limit}"
     if curve.shape == "cliff":
         return f"memory stayed near {_size(curve.start_bytes)} and rose by {_size(curve.rise_at_end_bytes)} in the last moment{limit}"
     return f"memory did not grow with the steps ({curve.shape} at {_size(curve.start_bytes)}, peak {_size(curve.peak_bytes)}{limit})"

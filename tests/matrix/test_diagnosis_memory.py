@@ -75,6 +75,18 @@ def test_growth_with_every_step_is_retention_once_another_allocator_has_made_no_
     assert any("would be met after 3.1 s" in fact for fact in facts(alone, "memory_retention"))
 
 
+def test_growth_while_no_step_ends_is_what_one_step_needs_and_nothing_that_steps_left_behind() -> None:
+    rising = dataclasses.replace(GROWING, per_step=None, per_s=Slope(value=200 * MIB, low=190 * MIB, high=210 * MIB), warmup_s=1.0)
+    small = lived(300 * MIB)
+
+    def ranked(last_step_s: float) -> tuple[str, str]:
+        death = killed(rising, progress=Progress(last_step=6, last_step_s=last_step_s), wall_s=4.0)
+        return first({("u", 1): death, ("v", 1): small, ("v", 2): small})
+
+    assert ranked(1.1) == ("memory_working_set", "confirmed")
+    assert ranked(3.9)[0] == "memory_retention"
+
+
 def test_growth_that_another_allocator_ends_is_the_allocators() -> None:
     small = lived(300 * MIB)
     answers = {("u", 1): killed(GROWING), ("v", 1): small, ("v", 2): small}
