@@ -268,7 +268,7 @@ def _scaling(case: Case, killed: list[Observation]) -> Iterator[Finding]:
         if before and after == before:
             fact += f"; there were {before} worker processes in both"
             yield finding(WORKERS, "scaling", same[0], -4.0, fact, "memory.csv")
-            for cause in (WORKING_SET, RETENTION):
+            for cause in (WORKING_SET, RETENTION, ALLOCATOR):  # between these it tells nothing
                 yield finding(cause, "same workers", same[0], 1.5, fact, "memory.csv")
         if not grew and any(_measured(case, death) for death in killed):
             yield finding(WORKING_SET, "scaling", same[0], 1.5, fact, "memory.csv")

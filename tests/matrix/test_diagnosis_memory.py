@@ -87,6 +87,15 @@ def test_growth_while_no_step_ends_is_what_one_step_needs_and_nothing_that_steps
     assert ranked(3.9)[0] == "memory_retention"
 
 
+def test_as_many_workers_in_both_runs_do_not_tell_what_is_in_use_from_what_the_allocator_keeps() -> None:
+    forecast = Forecast(made_s=1.5, limit_s=3.1, low_s=2.9, high_s=3.3, limit_step=41)
+    pair = workers(2, 10 * MIB)
+    growing, small = killed(dataclasses.replace(GROWING, forecast=forecast), *pair), lived(300 * MIB, *pair)
+    found = verdict({("u", 1): growing, ("v", 1): small, ("v", 2): small})
+    assert any("2 worker processes in both" in fact for fact in facts(found, "memory_retention"))
+    assert (found.ranking[0].cause, found.ranking[0].grade) == ("memory_retention", "supported")
+
+
 def test_growth_that_another_allocator_ends_is_the_allocators() -> None:
     small = lived(300 * MIB)
     answers = {("u", 1): killed(GROWING), ("v", 1): small, ("v", 2): small}
