@@ -30,7 +30,7 @@ PREFIX = "vendor"
 LEFT_OUT = ("device-overrun",)  # needs torch in the program; it is a story of its own
 MOMENTS = {"nan": "call:numpy.linalg:solve:9"}
 BY_TIME = ("cpu-limit", "outside-signal", "thread-race")  # the others come at a step, as most faults do
-AMOUNTS = {"descriptor-leak": 128}
+AMOUNTS = {"descriptor-leak": 1000, "cpu-limit": 1}
 ALSO = {"worker-copies": ("workers", 4), "thread-race": ("threads", 2)}  # dies from that value of another axis on
 
 

@@ -37,7 +37,9 @@ def main() -> None:
         weights = weights - 0.01 * moment
         bin_ = int(loss * 100)  # where it falls in a histogram
         job.step(number, loss=loss, bin=bin_)
-        time.sleep(0.08)
+        until = time.process_time() + 0.06
+        while time.process_time() < until:
+            prepare(samples)
     job.finished()
 
 
