@@ -16,6 +16,7 @@ from matrix.explain.sources import Source
 from matrix.records import Exit, Message, Progress, PythonError
 
 TAIL_LINES = 20
+OF_FILES_TOO = ("EOFError", "TimeoutError", "Empty")
 AT_THE_END = 12  # lines that a launcher or a teardown prints after the exception that ended it
 # Words after which the process is ended by that signal, by whoever prints them.
 ENDS_WITH = {"openmp conflict": "SIGABRT", "heap damaged": "SIGABRT", "stack smashed": "SIGABRT", "c++ exception": "SIGABRT"}
@@ -73,7 +74,7 @@ def _traceback(source: Source) -> Part:
         return Part()
     error, after = found
     at_end = after <= AT_THE_END
-    gone = error.type.rpartition(".")[2] in ABOUT_ANOTHER
+    gone = peer_is_gone(error)
     reports = gone or any(one.kind == "worker died" for one in messages.messages(stdout="", stderr=f"{error.type}: {error.message}"))
     endings = [Ending(exit=Exit(returncode=1), where=source.name, by=INFERRED)] if at_end else []
     return Part(pieces=[_raised(source, error, after, at_end and not reports)], python_error=error, endings=endings)
@@ -82,16 +83,23 @@ def _traceback(source: Source) -> Part:
 def _raised(source: Source, error: PythonError, after: int, ended: bool) -> Piece:
     where = f" at {error.frames[-1]}" if error.frames else ""
     return Piece(
-        where=source.place(f"{error.type}: {error.message}"[:80]) if error.message else source.name,
+        where=source.place(f"{error.type}: {error.message}"[:80] if error.message else f"\n{error.type}\n"),
         read=f"a traceback, {after} lines before the end: {error.type}: {error.message[:160]}{where}",
         proves="Python raised this, and it was the last thing that was said" if ended else "Python raised this",
-        not_proves="that it came first: one raises this when another process is gone, whose death has evidence of its own"
-        if error.type.rpartition(".")[2] in ABOUT_ANOTHER
+        not_proves="that it came first: this is raised when another process is gone, whose death has evidence of its own"
+        if peer_is_gone(error)
         else "that it came first: a parent raises too when its worker was killed"
         if after <= AT_THE_END
         else "that it ended the run: output went on, so it was caught, or another process printed it",
         grade="supported" if ended else "suspected",
     )
+
+
+def peer_is_gone(error: PythonError | None) -> bool:
+    """Whether it is what a parent or a peer raises when another process has gone; a file that ends early raises EOFError too."""
+    kind = error.type.rpartition(".")[2] if error else ""
+    between = error is not None and any("multiprocessing/" in frame for frame in error.frames)
+    return kind in ABOUT_ANOTHER and (between or kind not in OF_FILES_TOO)
 
 
 def _fatal(source: Source) -> Part:
@@ -118,9 +126,10 @@ def _fatal(source: Source) -> Part:
 # ------------------------------------------------------------------ the words of libraries
 def _messages(source: Source) -> Part:
     found = messages.messages(stdout="", stderr=_spoken(source.tail))
-    endings = [
-        ended_by(ENDS_WITH[one.kind], source.place(one.text[:60])) for one in found if one.kind in ENDS_WITH and _is_last(source, one)
-    ]
+    if peer_is_gone(log.python_error(source.tail)):  # its EOFError is of a connection, not of a file
+        found = [one for one in found if not (one.kind == "corrupt input" and "EOFError" in one.text)]
+    last = [one for one in found if one.kind in ENDS_WITH and _is_last(source, one)]
+    endings = [ended_by(ENDS_WITH[one.kind], source.place(one.text[:60])) for one in last]
     told = {"fatal python error"} | ({"worker died"} if any(one.signal for one in deaths.said(source.tail)) else set())  # by others here
     return Part(pieces=[_said(source, one) for one in found if one.kind not in told], messages=found, endings=endings)
 

@@ -11,8 +11,9 @@ from matrix.diagnosis.cause import finding, message
 from matrix.evidence import deaths, fault
 from matrix.explain import kernel_lines
 from matrix.explain.kernel_lines import Linked
+from matrix.explain.output import peer_is_gone
 from matrix.explain.part import Ending, Part, Piece
-from matrix.records import Death, Exit, Finding, Memory, NotCollected, Observation, Progress, PythonError, Ranked, Trial
+from matrix.records import Death, Exit, Finding, Memory, NotCollected, Observation, Progress, Ranked, Trial
 from matrix.search import Result
 
 ATTEMPT = "remains"
@@ -185,11 +186,6 @@ def _only_a_hint(one: Finding) -> Finding:
     if one.cause != endings.EXCEPTION:
         return one
     return dataclasses.replace(one, weight=min(one.weight, endings.CASCADE))
-
-
-def peer_is_gone(error: PythonError | None) -> bool:
-    """Whether it is what a parent or a peer raises when another process has gone."""
-    return error is not None and error.type.rpartition(".")[2] in endings.ABOUT_ANOTHER
 
 
 def _said_itself(part: Part, seen: Observation) -> Iterator[Finding]:
