@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from matrix.completion import names
+from matrix.completion.command import completion
 from matrix.console import BAD_INPUT, INTERRUPTED, WRONG, asked_to_end, complain, errors, fail, signals_interrupt
 from matrix.doctor.command import doctor
 from matrix.explain.command import explain
@@ -35,7 +37,7 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("spec", type=click.Path(path_type=Path))
+@click.argument("spec", type=click.Path(path_type=Path), shell_complete=names.specifications)
 @click.option("--resume", is_flag=True, help="Go on with the newest run of this name; nothing complete is run twice.")
 @click.option("--strategy", help="Instead of the specification's search strategy.")
 @click.option("--max-runs", type=click.IntRange(min=1), help="Instead of the specification's budget.")
@@ -55,7 +57,7 @@ def run(spec: Path, resume: bool, strategy: str | None, max_runs: int | None, jo
 
 
 @main.command()
-@click.argument("spec", type=click.Path(path_type=Path))
+@click.argument("spec", type=click.Path(path_type=Path), shell_complete=names.specifications)
 @click.option("--strategy", help="Instead of the specification's search strategy.")
 @click.option("--max-runs", type=click.IntRange(min=1), help="Instead of the specification's budget.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Attempts side by side.")
@@ -71,7 +73,7 @@ def plan(spec: Path, strategy: str | None, max_runs: int | None, jobs: int | Non
 
 
 @main.command()
-@click.argument("run_folders", metavar="RUN", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("run_folders", metavar="RUN", nargs=-1, required=True, type=click.Path(path_type=Path), shell_complete=names.runs)
 @click.option("--json", "form", flag_value="json", help="Print the verdict, configurations and attempts as JSON.")
 @click.option("--csv", "form", flag_value="csv", help="Print one line for each attempt.")
 @click.option("--junit", "form", flag_value="junit", help="Print JUnit XML: one test case for each configuration.")
@@ -96,7 +98,7 @@ def report(run_folders: tuple[Path, ...], form: str | None, compare: bool) -> No
 
 
 @main.command()
-@click.argument("spec", type=click.Path(path_type=Path))
+@click.argument("spec", type=click.Path(path_type=Path), shell_complete=names.specifications)
 @click.option("--try", "words", multiple=True, metavar="WORDS", help="Words for the command that make a run shorter; may be repeated.")
 @click.option("--run", "run_folder", type=click.Path(path_type=Path), help="Where the long death is; else the newest run of SPEC.")
 @click.option("--out", type=click.Path(path_type=Path), help="The shorter specification; else SPEC with .short before its ending.")
@@ -127,7 +129,7 @@ def shorten(spec: Path, words: tuple[str, ...], run_folder: Path | None, out: Pa
 
 
 @main.command()
-@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path), shell_complete=names.runs)
 @click.option("--minimal/--extended", default=True, help="The chosen attempts; or all of them, pip freeze and the specification's history.")
 @click.option("--cores", is_flag=True, help="Also core files: the memory of a process, from which only known secrets can be taken out.")
 @click.option("--out", type=click.Path(path_type=Path), help="Instead of package-minimal.zip in the run folder.")
@@ -171,8 +173,8 @@ def open_package(archive: Path, to: Path | None, browser: bool) -> None:
 
 
 @main.command()
-@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path))
-@click.argument("attempt")
+@click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path), shell_complete=names.runs)
+@click.argument("attempt", shell_complete=names.attempts)
 def replay(run_folder: Path, attempt: str) -> None:
     """Run ATTEMPT of RUN again; exit status 0 when it ends alike, 1 when not."""
     with errors():
@@ -302,6 +304,7 @@ def program_problems(spec: Spec) -> Iterator[Problem]:
             yield Problem(None, None, "run.writes", f"{cwd / name} does not exist", hint)
 
 
+main.add_command(completion)
 main.add_command(doctor)
 main.add_command(explain)
 main.add_command(init)

@@ -34,7 +34,8 @@ ROOMS = {
     "packages": {"records", "spec"},
     "explain": {"console", "records", "evidence", "search", "diagnosis", "folder", "packages"},
     "shorten": {"records", "spec", "assembly", "executors", "diagnosis"},
-    "propose": {"records", "spec", "evidence", "diagnosis", "console"},
+    "propose": {"records", "spec", "evidence", "diagnosis", "console", "completion"},
+    "completion": {"console", "folder"},
     "replay": {"records", "spec", "assembly", "runner", "executors", "diagnosis", "folder"},
     "watch": {
         "console",
@@ -54,6 +55,7 @@ ROOMS = {
         "doctor",
         "watch",
         "propose",
+        "completion",
         "packages",
         "replay",
         "explain",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from matrix.completion import names
 from matrix.console import BAD_INPUT, errors, fail
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     "--run-help/--no-run-help", default=None, help="Ask the program for --help, or do not; else when its sources show that it answers."
 )
 @click.option("--force", is_flag=True, help="Replace the file when it is there already.")
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=names.files)
 def init(out: Path | None, log: Path | None, name: str | None, run_help: bool | None, force: bool, command: tuple[str, ...]) -> None:
     """Write a specification for COMMAND: what may be varied, in which values, with the reasons.  Runs nothing but COMMAND's --help.
 

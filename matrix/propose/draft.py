@@ -47,6 +47,7 @@ class Draft:
     facts: Facts | None
     asked_help: bool  # --help was run
     options: int  # that it listed
+    rich_bar: bool  # its progress is drawn by rich, which needs a terminal
     wandb: bool  # its sources mention Weights & Biases
 
     @property
@@ -74,7 +75,8 @@ def draft(
     asks = sources.parse_options if run_help is None else run_help
     options = described_options(command, cwd, env) if asks and command.kind != "code" else []
     config, settings = _settings(command, options, sources, cwd, env)
-    found = proposals(_addable(settings, command), _machine(command, env, facts))
+    packages = _packages(command, env)
+    found = proposals(_addable(settings, command), _machine(packages, env, facts))
     varied = active(found)
     return Draft(
         name=_name(name, command),
@@ -88,6 +90,7 @@ def draft(
         facts=facts,
         asked_help=asks,
         options=len(options),
+        rich_bar=not (facts and (facts.steps_seen or facts.progress)) and _draws_with_rich(sources, packages),
         wandb=sources.mention(r"\bwandb\b"),
     )
 
@@ -145,14 +148,14 @@ def _addable(settings: list[Setting], command: CommandLine) -> list[Setting]:
     return [setting for setting in settings if setting.variable] if command.closed else settings
 
 
-def _machine(command: CommandLine, env: Mapping[str, str], facts: Facts | None) -> Machine:
+def _machine(packages: Sequence[Path], env: Mapping[str, str], facts: Facts | None) -> Machine:
     threads = env.get("OMP_NUM_THREADS", "")
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     seen = facts.openmp_runtimes if facts else ()
     return Machine(
         threads=int(threads) if re.fullmatch(r"[1-9]\d{0,4}", threads) else cpus,
         accelerator=next((name for name in ("cuda", "mps") if _is_here(name)), None),
-        openmp_runtimes=seen or _installed_runtimes(command, env),
+        openmp_runtimes=seen or _installed_runtimes(packages),
         duplicate_ok=env.get(DUPLICATE_OK, "").lower() in ("true", "1"),
     )
 
@@ -161,15 +164,24 @@ def _is_here(device: str) -> bool:
     return devices.why_unavailable(device) is None
 
 
-def _installed_runtimes(command: CommandLine, env: Mapping[str, str]) -> tuple[str, ...]:
-    """OpenMP runtimes of the LLVM and Intel family beside the program's interpreter; asked of the files, nothing is imported."""
+def _packages(command: CommandLine, env: Mapping[str, str]) -> list[Path]:
+    """Folders of packages beside the program's interpreter."""
     found = shutil.which(command.interpreter or "python", path=env.get("PATH"))
-    if not found:
-        return ()
-    lib = Path(found).parent.parent / "lib"
-    folders = [lib, *lib.glob("python3.*/site-packages")]
+    return list((Path(found).parent.parent / "lib").glob("python3.*/site-packages")) if found else []
+
+
+def _installed_runtimes(packages: Sequence[Path]) -> tuple[str, ...]:
+    """OpenMP runtimes of the LLVM and Intel family; asked of the files, nothing is imported."""
+    folders = [folder for package in packages for folder in (package, package.parent.parent)]
     files = {path.resolve() for folder in folders for pattern in OPENMP_PLACES for path in folder.glob(pattern) if path.is_file()}
     return tuple(sorted(str(path) for path in files if _refuses_others(path)))
+
+
+def _draws_with_rich(sources: Sources, packages: Sequence[Path]) -> bool:
+    """Lightning's bar is drawn by rich where that is installed, and then only on a terminal."""
+    if not sources.mention(r"(?m)^\s*(?:import|from)\s+(?:lightning|pytorch_lightning)\b") or sources.mention(r"\bTQDMProgressBar\b"):
+        return False
+    return any((package / "rich").is_dir() for package in packages)
 
 
 def _refuses_others(path: Path) -> bool:

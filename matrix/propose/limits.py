@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -12,7 +13,6 @@ from matrix.propose.facts import Facts
 
 MIB = 1 << 20
 SHARE = 0.8  # of the memory there is: what takes more is ended before the machine is in trouble
-LIMIT_FILES = ("memory.max", "memory.limit_in_bytes", "memory/memory.limit_in_bytes")
 LEAST_WALL_S, MOST_WALL_S = 600, 4 * 3600
 UNKNOWN_WALL = "20m"
 
@@ -42,17 +42,34 @@ def _memory(facts: Facts | None) -> tuple[str, str]:
     return _size(int(least * SHARE)), f"{SHARE:.0%} of {whose}, so that a run cannot take it down; set it to what the job has where it dies"
 
 
-def memory_here(root: Path = Path("/sys/fs/cgroup")) -> tuple[int, str]:
-    """Bytes that this machine, or the container that it is, has for programs."""
+def memory_here(mounted: Path = Path("/sys/fs/cgroup"), groups: Path = Path("/proc/self/cgroup")) -> tuple[int, str]:
+    """Bytes that there are for programs, and whose they are: the machine's, or those of the group that this process is in."""
     total = psutil.virtual_memory().total
-    for name in LIMIT_FILES:
-        try:
-            limit = (root / name).read_text().strip()
-        except OSError:
+    limits = [limit for file in _limit_files(mounted, groups) if (limit := _whole_number(file)) and limit < total]
+    return (min(limits), "what the container or job that init ran in has") if limits else (total, "this machine's memory")
+
+
+def _limit_files(mounted: Path, groups: Path) -> Iterator[Path]:
+    """Of the group itself and those around it; a container sees its own as the outermost."""
+    try:
+        lines = groups.read_text().splitlines()
+    except OSError:
+        return  # no Linux
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
             continue
-        if limit.isdigit() and 0 < int(limit) < total:
-            return int(limit), "this container's memory"
-    return total, "this machine's memory"
+        place, name = (mounted / controllers, "memory.limit_in_bytes") if controllers else (mounted, "memory.max")
+        inner = place / path.strip("/")
+        yield from (folder / name for folder in (inner, *inner.parents) if folder.is_relative_to(place))
+
+
+def _whole_number(file: Path) -> int | None:
+    try:
+        text = file.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
 
 
 def _wall(facts: Facts | None) -> tuple[str, str]:

@@ -46,12 +46,16 @@ class Machine:
 
 def proposals(settings: Iterable[Setting], machine: Machine) -> list[Proposal]:
     """The most telling first; of several settings of one role the first counts, and so of several axes of one name."""
+    settings = list(settings)
     found: dict[str, Proposal] = {}
     roles: set[Role] = set()
+    workers = any(setting.role == "workers" and setting.number for setting in settings)
     for setting in settings:
         proposal = _proposal(setting, machine)
         if proposal is None or (setting.role in roles and setting.role not in ("switch", "amount", "half")):
             continue
+        if setting.role == "start" and not workers:
+            proposal = dataclasses.replace(proposal, weight=-1)  # nothing is started
         roles |= {setting.role} if setting.role else set()
         found.setdefault(proposal.axis, proposal)
     for proposal in _of_the_environment(machine, "threads" in roles):
@@ -125,7 +129,7 @@ def _start(setting: Setting, machine: Machine) -> Proposal | None:
     if setting.given and setting.value:
         return _words(setting, [setting.value, "spawn" if setting.value != "spawn" else "fork"], setting.value, why, 75)
     entry: dict[str, object] = {"choices": {"as_it_is": {}, "spawn": {"args": _flag_and(setting, "spawn")}}}
-    return Proposal(axis=setting.name, entry=entry, bad="as_it_is", why=why, weight=-1) if setting.flag else None
+    return Proposal(axis=setting.name, entry=entry, bad="as_it_is", why=why, weight=75) if setting.flag else None
 
 
 def _precision(setting: Setting, machine: Machine) -> Proposal | None:

@@ -13,6 +13,7 @@ from matrix.propose.proposals import Proposal
 from matrix.propose.roles import role_of
 
 WIDTH = 120
+RICH_BAR = r"Epoch (?P<epoch>\d+)/\S+ +[━╸╺ ]*(?P<step>\d+)/(?P<total>\d+|--) "  # as Lightning draws it
 
 
 def text(draft: Draft, file: str) -> str:
@@ -36,22 +37,25 @@ def _head(draft: Draft, file: str) -> list[str]:
 # ------------------------------------------------------------------ run
 def _run(draft: Draft) -> list[str]:
     lines = ["run:", *(f"  # {comment(remark)}" for remark in draft.rewritten.remarks), *_command(draft.rewritten.words)]
-    if draft.env:
-        lines += [
-            "  env:  # as they were set where init ran",
-            *(f"    {scalar(name)}: {scalar(value)}" for name, value in draft.env.items()),
-        ]
-    if draft.wandb and "WANDB_MODE" not in draft.env:
-        lines += ["  env:"] if not draft.env else []
-        lines += ["    WANDB_MODE: offline  # its sources use Weights & Biases: dozens of runs need not go there"]
+    if variables := list(_variables(draft)):
+        lines += ["  env:", *(f"    {scalar(name)}: {scalar(value)}  # {why}" for name, value, why in variables)]
     if draft.cwd:
         lines.append(f"  cwd: {scalar(draft.cwd)}")
     lines += _length(draft)
-    lines += _progress(draft.facts)
+    lines += _progress(draft)
     lines.append("  # finished: 'training finished'   # a line that only a complete run prints: exit status 0 without it is a failure too")
     if not draft.has_own_folder:
         lines.append("  # writes: [checkpoints]           # paths that it writes: each attempt gets a fresh copy")
     return lines
+
+
+def _variables(draft: Draft) -> Iterator[tuple[str, str, str]]:
+    """(name, value, reason)"""
+    yield from ((name, value, "as it was set where init ran") for name, value in draft.env.items())
+    if draft.wandb and "WANDB_MODE" not in draft.env:
+        yield "WANDB_MODE", "offline", "its sources use Weights & Biases: dozens of runs need not go there"
+    if draft.rich_bar:
+        yield "TERM", "xterm", "the bar below is drawn on a terminal only"
 
 
 def _command(words: Sequence[str]) -> list[str]:
@@ -77,12 +81,18 @@ def _length(draft: Draft) -> list[str]:
     ]
 
 
-def _progress(facts: Facts | None) -> list[str]:
+def _progress(draft: Draft) -> list[str]:
+    facts = draft.facts
     if facts and facts.progress:
         shown = [f"  #   {comment(line)}" for line in facts.progress_lines[:3]]
         return [f"  progress: {scalar(facts.progress)}  # from the log:", *shown]
     if facts and facts.steps_seen:
         return [f"  # its steps are understood: {comment(facts.steps_seen)}"]
+    if draft.rich_bar:
+        return [
+            "  pty: true  # Lightning draws its bar with rich, which shows nothing without a terminal",
+            f"  progress: {scalar(RICH_BAR)}",
+        ]
     return ["  # progress: 'round (?P<step>\\d+)' # only where it counts in words of its own: bars, step N, batch N, iter N are understood"]
 
 

@@ -1,0 +1,58 @@
+"""An auto-encoder as Lightning's quick start writes it, on made images.
+
+    python lightning_module.py --batch-size 512 --max-steps 300 --out runs/autoencoder
+
+The author moved from the outputs of `training_epoch_end` to a list of the module's own.
+"""
+
+import argparse
+
+import lightning as L
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+
+class LitAutoEncoder(L.LightningModule):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(28 * 28, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 3))
+        self.decoder = nn.Sequential(nn.Linear(3, width), nn.ReLU(), nn.Linear(width, 28 * 28))
+        self.losses: list[torch.Tensor] = []
+
+    def training_step(self, batch, batch_idx):
+        (x,) = batch
+        x = x.view(x.size(0), -1)
+        loss = functional.mse_loss(self.decoder(self.encoder(x)), x)
+        self.losses.append(loss)
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        self.log("train_loss_epoch", torch.stack(self.losses).mean())
+        self.losses.clear()
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=1e-3)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--batch-size", type=int, default=64, help="images of a step")
+    parser.add_argument("--max-steps", type=int, default=300, help="when to stop")
+    parser.add_argument("--width", type=int, default=256, help="of the hidden layers")
+    parser.add_argument("--num-workers", type=int, default=0, help="of the data loader")
+    parser.add_argument("--precision", default="32-true", help="as the Trainer takes it")
+    parser.add_argument("--seed", type=int, default=7, help="of everything")
+    parser.add_argument("--out", default="runs/autoencoder", help="where checkpoints and logs go")
+    args = parser.parse_args()
+
+    L.seed_everything(args.seed)
+    images = TensorDataset(torch.rand(20_000, 28 * 28))
+    loader = DataLoader(images, batch_size=args.batch_size, shuffle=True, num_workers=args.num_workers)
+    trainer = L.Trainer(max_steps=args.max_steps, precision=args.precision, default_root_dir=args.out, accelerator="cpu")
+    trainer.fit(LitAutoEncoder(args.width), loader)
+
+
+if __name__ == "__main__":
+    main()
