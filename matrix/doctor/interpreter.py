@@ -16,12 +16,15 @@ NORMAL = re.compile(r"[-_.]+")
 
 # Runs in the interpreter that is examined: the standard library only, and nothing newer than Python 3.8.
 SCRIPT = r"""
-import json, os, platform, re, sys, sysconfig
+import json, os, platform, re, site, sys
 try:
     from importlib.metadata import distributions
 except ImportError:
     sys.exit("Python %d.%d has no importlib.metadata; 3.8 is the oldest that can be examined" % sys.version_info[:2])
 NATIVE = re.compile(r"\.(so(\.[0-9.]+)?|dylib)$")
+sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+if sys.prefix == sys.base_prefix and not os.environ.get("PYTHONNOUSERSITE"):
+    sys.path.append(site.getusersitepackages())
 found = []
 for each in distributions():
     name = each.metadata["Name"] if each.metadata else None
@@ -77,8 +80,7 @@ class Interpreter:
 
 
 def examine(executable: str | None = None) -> Interpreter:
-    """Ask an interpreter what is installed for it.  `-I`: neither PYTHONPATH nor the working folder, so a job that gets packages from
-    there has more than this.
+    """Ask an interpreter what is installed for it, by PYTHONPATH and for this user too.  `-I`: nothing from there is run at its start.
 
     Raises NoInterpreter when there is none, when it does not answer, or when it is older than 3.8."""
     path = shutil.which(executable) if executable else sys.executable

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
 
 from matrix.doctor.finding import Severity
 from matrix.doctor.interpreter import Interpreter
@@ -29,15 +30,16 @@ class Row:
     def holds(self, python: Interpreter, system: str) -> bool:
         if system not in self.systems or (self.machines and python.machine not in self.machines):
             return False
-        return all(_matches(python, name, versions) for name, versions in self.packages.items())
+        found = [(python.installed(name), versions) for name, versions in self.packages.items()]
+        return all(each is not None and within(each.version, versions) for each, versions in found)
 
 
-def _matches(python: Interpreter, name: str, versions: str) -> bool:
-    found = python.installed(name)
+def within(version: str, versions: str) -> bool:
+    """Whether a version is one of these ("": any); a word that is no version is none of them."""
     try:
-        return found is not None and SpecifierSet(versions).contains(found.version, prereleases=True)
-    except InvalidSpecifier as problem:  # a mistake in the table
-        raise ValueError(f"{name}: {versions}") from problem
+        return not versions or SpecifierSet(versions).contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return False
 
 
 def _built_for_numpy_1(package: str, versions: str, severity: Severity, causes: str, *references: str) -> Row:

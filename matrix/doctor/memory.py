@@ -113,7 +113,7 @@ def killed_before(place: Place) -> Iterator[Seen]:
 
 @check(
     id="crashed-before",
-    group="memory",
+    group="tools",
     fine="the kernel log tells of no crashed Python",
     causes="the same library crashing again",
     unproven="that it was your job, or that the library is to blame: it is where it crashed",

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from packaging.specifiers import SpecifierSet
-
 from matrix.doctor.finding import NotSeen, Seen, check
+from matrix.doctor.known_bad import within
 from matrix.doctor.place import Place
 
 V2 = ("cx16", "lahf_lm", "popcnt", "pni", "ssse3", "sse4_1", "sse4_2")  # x86-64-v2; pni is SSE3
@@ -99,7 +98,7 @@ def instruction_set(place: Place) -> Iterator[Seen]:
         missing = [flag for flag in need.flags if flag not in have]
         if found is None or not missing or any(place.python.installed(other) for other in need.unless):
             continue
-        if SpecifierSet(need.versions).contains(found.version, prereleases=True):
+        if within(found.version, need.versions):
             hidden = "; the hypervisor may hide it" if "hypervisor" in have else ""
             summary = f"{need.package} {found.version} needs {', '.join(missing)}, which this processor does not have{hidden}: {need.ends}"
             yield Seen(severity="error", summary=summary, evidence=(need.reference,))

@@ -157,6 +157,27 @@ def test_without_a_limit_of_ones_own_group_all_is_fine() -> None:
     assert look("threads-left", here({})) == []
 
 
+def test_room_for_threads_is_that_of_the_machine_and_of_the_user_too(tmp_path: Path) -> None:
+    files = {
+        "proc/loadavg": "0.1 0.1 0.1 1/990 77\n",
+        "proc/sys/kernel/pid_max": "4194304\n",
+        "proc/self/status": "Uid:\t1000\nCapEff:\t0\n",
+    }
+    full = machine(tmp_path / "full", files | {"proc/sys/kernel/threads-max": "991\n"})
+    [finding] = look("threads-left", full)
+    assert finding.severity == "error" and finding.summary.startswith("threads on the machine (kernel.threads-max): 1 of 991 are left")
+    roomy = machine(tmp_path / "roomy", files | {"proc/sys/kernel/threads-max": "190000\n"})
+    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    resource.setrlimit(resource.RLIMIT_NPROC, (1, hard))
+    try:
+        bound = look("threads-left", roomy)
+        free = look("threads-left", machine(tmp_path / "roomy", {"proc/self/status": "Uid:\t0\t0\nCapEff:\t0\n"}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
+    assert [finding.severity for finding in bound] == ["error"] and "ulimit -u" in bound[0].summary
+    assert free == []
+
+
 def private(script: str, *checks: str) -> dict[str, Any]:
     """What the checks find in a mount namespace of their own, after this shell script."""
     if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
@@ -164,6 +185,7 @@ def private(script: str, *checks: str) -> dict[str, Any]:
     return child(*checks, wrapper=["unshare", "-m", "sh", "-c", f'{script} && exec "$@"', "sh"])
 
 
+@pytest.mark.slow
 def test_without_groups_what_needs_them_is_said_not_to_be_seen() -> None:
     answer = private("umount -R /sys/fs/cgroup", "memory-limit", "memory-limits-possible", "cpu-quota")
     assert found(answer) == {"memory-limits-possible": "info"}
@@ -241,6 +263,7 @@ def test_what_dead_processes_left_in_shm_is_told_and_what_living_ones_hold_is_no
     assert finding.summary == "2 files of dead processes in /dev/shm, 3.0 KiB"
 
 
+@pytest.mark.slow
 def test_a_temp_folder_that_is_missing_or_too_deep_for_sockets_is_found(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 80)
     deep.mkdir()
@@ -272,6 +295,7 @@ def test_sockets_fail_above_the_length_that_the_doctor_names(tmp_path: Path) -> 
             shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_a_full_working_folder_is_an_error(tmp_path: Path) -> None:
     script = f"mount -t tmpfs -o size=8m tmpfs {tmp_path} && cd {tmp_path}"
     assert found(private(script, "disk-room")) == {"disk-room": "error"}

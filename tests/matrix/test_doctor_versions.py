@@ -66,7 +66,9 @@ def test_what_is_an_error_was_tried_and_what_was_reported_is_not_called_shown() 
     assert "known from reports" in finding.unproven
 
 
-def test_local_and_preliminary_versions_are_versions_and_nonsense_is_none(tmp_path: Path) -> None:
+def test_local_and_preliminary_versions_are_versions_and_nonsense_is_none() -> None:
+    assert seen("torch-numpy-2", "torch==from-source numpy==2.1.0") == []
+    assert seen("torch-mkl-service", "torch==from-source mkl-service==2.4") == ["info"]  # any version
     assert seen("torch-numpy-2", "torch==2.2.0a0+gitabc numpy==2.0.0rc1") == []  # 2.0.0rc1 comes before 2
     assert seen("torch-numpy-2", "torch==2.2.0+cu118 numpy==2.1.0") == ["warning"]
 
