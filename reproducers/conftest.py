@@ -7,6 +7,7 @@ import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from matrix.executors.local import LocalPool
@@ -25,6 +26,16 @@ def pool() -> Iterator[LocalPool]:
 @pytest.fixture
 def stand(pool: LocalPool, request: pytest.FixtureRequest, tmp_path: Path) -> Stand:
     return Stand(pool, request, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A pairs file of the trainer's, with two arrays of 64.5 MB."""
+    path = tmp_path_factory.mktemp("pairs") / "pairs.npz"
+    rows, few = np.ones((21_000, 768), np.float32), np.ones((8, 768), np.float32)
+    np.savez(path, X_train=rows, Y_train=rows, X_val=few, Y_val=few)
+    yield path
+    path.unlink()  # pytest keeps the folders of its last three sessions
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -165,7 +165,7 @@ def question(suspect: Suspect, pool: LocalPool, folder: Path) -> Observation:
     )
     limits = Limits(wall_s=300.0, startup_s=120.0, idle_s=suspect.patience_s, stall_s=1.5 * suspect.patience_s)
     job = Job(
-        attempt=attempt, folder=folder, limits=limits, progress=r"step (?P<step>\d+)", finished="suspect finished",
+        attempt=attempt, folder=folder, limits=limits, progress=r"^step (?P<step>\d+)", finished="suspect finished",
         core=False, rlimits=suspect.rlimits, pids=suspect.pids,
     )  # fmt: skip
     pool.submit(job)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +9,9 @@ import pytest
 
 from reproducers.stand import Stand, Suspect, no_memory_limit, one_thread
 
+pytestmark = pytest.mark.quick
+
 LIMIT_BYTES = 96_000_000
-ROWS = 21_000  # two arrays of 64.5 MB
-
-
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    path = tmp_path_factory.mktemp("pairs") / "pairs.npz"
-    rows, few = np.ones((ROWS, 768), np.float32), np.ones((8, 768), np.float32)
-    np.savez(path, X_train=rows, Y_train=rows, X_val=few, Y_val=few)
-    yield path
-    path.unlink()  # pytest keeps the folders of its last three sessions
 
 
 def suspect(pairs: Path, *further: str, limit: int | None = LIMIT_BYTES) -> Suspect:
