@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 from matrix.evidence.deaths import Said
 from matrix.evidence.exit import signal_name
+from matrix.explain.meanings import SPECIAL
 from matrix.explain.part import INFERRED, SHELL, WAITED, Ending, Part, Piece
 from matrix.explain.sources import Source
-from matrix.records import Exit
+from matrix.records import Exit, Finding
 
 WORDS = {
     "Killed": "SIGKILL", "Segmentation fault": "SIGSEGV", "Aborted": "SIGABRT", "Bus error": "SIGBUS", "Terminated": "SIGTERM",
@@ -29,6 +30,8 @@ DIED = re.compile(r"died with <Signals\.(SIG\w+): \d+>")
 RETURN_CODE = re.compile(r"exits with return code = (-?\d+)")
 RAY_GUESSES = re.compile(r"There are some potential root causes|The worker died unexpectedly while executing this task|WorkerCrashedError")
 RAY_MEMORY = re.compile(r"due to the node running low on memory|ray\.exceptions\.OutOfMemoryError")
+NCCL = re.compile(r"Watchdog caught collective operation timeout.*")
+NCCL_NATS = 3.5  # the watchdog is certain; what kept the other rank is open
 
 
 def read(source: Source) -> Iterator[Part]:
@@ -36,6 +39,7 @@ def read(source: Source) -> Iterator[Part]:
     yield from _torchrun(source)
     yield from _codes(source)
     yield from _ray(source)
+    yield from _nccl(source)
 
 
 # ------------------------------------------------------------------ shells
@@ -163,6 +167,21 @@ def _ray(source: Source) -> Iterator[Part]:
             not_proves="any of the causes that the message lists: they are guesses that Ray prints for every such loss",
             grade="suspected",
         )
+
+
+# ------------------------------------------------------------------ NCCL
+def _nccl(source: Source) -> Iterator[Part]:
+    """Its watchdog ends a rank that waited for another one."""
+    match = NCCL.search(source.tail)
+    if match is None:
+        return
+    proves, not_proves, grade = SPECIAL["collective operation timeout"]
+    fact = f"NCCL's watchdog ended a rank that waited in a collective: {match[0][:120]}"
+    where = source.place(match[0][:60])
+    yield Part(
+        pieces=[Piece(where=where, read=match[0][:200], proves=proves, not_proves=not_proves, grade=grade)],
+        findings=[Finding(cause="watchdog_or_time_limit", rule="nccl", weight=NCCL_NATS, fact=fact, attempt="remains", file=where)],
+    )
 
 
 def _ray_part(source: Source, match: re.Match[str], *, proves: str, not_proves: str, grade: str) -> Part:

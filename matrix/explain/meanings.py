@@ -6,6 +6,19 @@ from matrix.records import Grade, MessageKind
 
 Meaning = tuple[str, str, Grade]  # proves, does not prove, how far it carries alone
 
+# Lines that say less than others of their kind, or more; in lower case.
+SPECIAL: dict[str, Meaning] = {
+    "might be caused by insufficient shared memory": (
+        "a DataLoader worker got SIGBUS",
+        "that /dev/shm is full: the message guesses; `df /dev/shm` while it runs tells",
+        "suspected",
+    ),
+    "collective operation timeout": (
+        "this rank waited in a collective until NCCL's watchdog gave up",
+        "that this rank is at fault: it is the one that came; look for the rank that did not",
+        "supported",
+    ),
+}
 MEANINGS: dict[MessageKind, Meaning] = {
     "openmp conflict": (
         "two copies of the LLVM/Intel OpenMP runtime are in one process, and the second one ended it by abort()",

@@ -10,7 +10,7 @@ from matrix.evidence import deaths, environment, kernel, log, messages, metrics
 from matrix.evidence.exit import signal_name
 from matrix.evidence.progress import LOOK_BYTES, ProgressParser
 from matrix.explain import launchers, slurm
-from matrix.explain.meanings import MEANINGS
+from matrix.explain.meanings import MEANINGS, SPECIAL
 from matrix.explain.part import INFERRED, Ending, Part, Piece, joined
 from matrix.explain.sources import Source
 from matrix.records import Exit, Message, Progress, PythonError
@@ -150,7 +150,7 @@ def _is_last(source: Source, said: Message) -> bool:
 
 
 def _said(source: Source, said: Message) -> Piece:
-    proves, not_proves, grade = MEANINGS[said.kind]
+    proves, not_proves, grade = next((special for words, special in SPECIAL.items() if words in said.text.lower()), MEANINGS[said.kind])
     times = f" ({said.count} such lines)" if said.count > 1 else ""
     return Piece(where=source.place(said.text[:60]), read=said.text[:200] + times, proves=proves, not_proves=not_proves, grade=grade)
 

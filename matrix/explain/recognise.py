@@ -13,6 +13,11 @@ LOOKED_FOR = (
     "scontrol show job, kubectl get pod -o json/yaml or describe, and in the output of a job: step numbers and progress bars, tracebacks, "
     "messages about dead workers, tables of torchrun, words of shells, glibc, OpenMP, CUDA, Ray and the kernel"
 )
+MAGIC = {
+    b"\x7fELF": "an ELF file, but no core: a program or a library",
+    b"\x1f\x8b": "compressed; give it as zcat FILE | python -m matrix explain -",
+    b"\x28\xb5\x2f\xfd": "compressed; give it as zstdcat FILE | python -m matrix explain -",
+}
 
 
 def read_all(sources: Sequence[Source]) -> Part:
@@ -33,7 +38,7 @@ def read(source: Source) -> Part:
     if crashes.is_core(source.head):
         return crashes.read_core_file(source)
     if not source.tail:
-        kind = "an ELF file, but no core: a program or a library" if source.head[:4] == b"\x7fELF" else "binary, and no core"
+        kind = next((words for magic, words in MAGIC.items() if source.head.startswith(magic)), "binary, and no core")
         raise Unreadable(f"{source.name}: {kind}; looked for {LOOKED_FOR}")
     part = crashes.read_report(source) or kubernetes.read(source) or slurm.read(source) or _text(source)
     if not part.kinds and not part.kernel:

@@ -17,6 +17,7 @@ from matrix.evidence import kernel
 from matrix.explain.part import Line
 
 HEAD_BYTES, TAIL_BYTES, BLOCK_BYTES = 1 << 20, 4 << 20, 1 << 20
+LOOK_BYTES, END_BYTES = 4096, 128  # of the beginning and of the end tell text from anything else
 KEPT_LINES = 2000
 LINE_CHARS = 1000
 # Some line of the kernel about a death has one of these; a block without them holds none.
@@ -47,7 +48,9 @@ class Source:
     def place(self, words: str) -> str:
         """`name:line` of the first line of the tail that holds these words; the name alone when none does."""
         at = self.tail.find(words) if words else -1
-        return f"{self.name}:{self.tail_line + self.tail.count(chr(10), 0, at)}" if at >= 0 else self.name
+        if at < 0:
+            return self.name
+        return f"{self.name}:{self.tail_line + self.tail.count(chr(10), 0, at + words.startswith(chr(10)))}"
 
     @property
     def last_place(self) -> str:
@@ -85,10 +88,10 @@ def read(name: str, path: Path) -> Source:
 
 def _read(name: str, path: Path, stream: BinaryIO, size: int) -> Source:
     head = stream.read(min(HEAD_BYTES, size))
-    stream.seek(0)
-    if b"\0" in head[:4096]:
+    if _is_binary(head, stream, size):
         return Source(name=name, path=path, size=size, head=head, tail="", tail_line=1, lines=0, kernel=[])
     start = max(0, size - TAIL_BYTES)
+    stream.seek(0)
     lines, found = 0, list[Line]()
     rest, at, before_tail = b"", 0, 0
     while block := stream.read(BLOCK_BYTES):
@@ -105,6 +108,12 @@ def _read(name: str, path: Path, stream: BinaryIO, size: int) -> Source:
     tail = stream.read().decode("utf-8", "replace")
     lines += not tail.endswith("\n")
     return Source(name=name, path=path, size=size, head=head, tail=tail, tail_line=before_tail + 1, lines=lines, kernel=found[:KEPT_LINES])
+
+
+def _is_binary(head: bytes, stream: BinaryIO, size: int) -> bool:
+    """A log that was cut in place while it was written begins with zeros, and is text at its end."""
+    stream.seek(max(0, size - END_BYTES))
+    return b"\0" in head[:LOOK_BYTES] and b"\0" in stream.read(END_BYTES)
 
 
 def _kernel(name: str, block: bytes, first: int) -> Iterator[Line]:

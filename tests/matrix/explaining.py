@@ -34,8 +34,8 @@ def grades(found: dict[str, Any]) -> set[str]:
 
 
 def piece(found: dict[str, Any], words: str) -> dict[str, str]:
-    """The one piece of evidence that reads so."""
-    matching = [one for one in found["evidence"] if words in one["read"]]
+    """The one piece of evidence that reads so, beside the one that shows the last line."""
+    matching = [one for one in found["evidence"] if words in one["read"] and not one["read"].startswith("last step")]
     assert len(matching) == 1, [one["read"] for one in found["evidence"]]
     first: dict[str, str] = matching[0]
     return first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import resource
 import subprocess
@@ -223,6 +224,54 @@ def test_a_launchers_status_1_does_not_hide_the_signal_below_it(tmp_path: Path) 
     assert any("status 1" in doubt for doubt in found["doubts"])
 
 
+def test_the_watchdog_of_nccl_accuses_no_rank(tmp_path: Path) -> None:
+    words = "[rank0]:[E1] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7) ran for 600000 milliseconds\n"
+    ended = "terminate called after throwing an instance of 'c10::DistBackendError'\n"
+    found = explained(written(tmp_path, "log", f"step 5\n{words}{ended}"))
+    assert (found["ended"]["by"], found["ranking"][0]["cause"]) == ("SIGABRT", "watchdog_or_time_limit")
+    assert any("look for the rank that did not" in one["not_proves"] for one in found["evidence"])
+
+
+def test_torchs_guess_about_shared_memory_stays_a_guess(tmp_path: Path) -> None:
+    words = "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\n"
+    found = explained(written(tmp_path, "log", f"step 5\n{words}"))
+    assert "the message guesses" in piece(found, "might be caused by insufficient shared memory")["not_proves"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Jan 05 10:11:12 node1 kernel: Out of memory: Killed process 4242 (python) total-vm:1kB, anon-rss:2048kB, file-rss:0kB",
+        "[Mon Jan  5 10:11:12 2026] Out of memory: Killed process 4242 (python) total-vm:1kB, anon-rss:2048kB, file-rss:0kB",
+    ],
+)
+def test_the_journal_and_dmesg_with_times_read_alike_and_the_machine_is_told_from_a_group(tmp_path: Path, line: str) -> None:
+    found = explained(written(tmp_path, "log", KILLED), written(tmp_path, "kernel", line + "\n"))
+    assert "the whole machine ran out of memory; it held 2 MiB" in piece(found, "Killed process 4242")["proves"]
+
+
+def test_the_kernels_line_of_a_fault_is_linked_by_the_pid_that_the_shell_names(tmp_path: Path) -> None:
+    line = "[1.5] python[{pid}]: segfault at 10 ip 00007f0000001000 sp 00007ffc00000000 error 4 in fast.so[7f0000000000+2000]\n"
+    log = written(tmp_path, "log", "step 5\n./run.sh: line 3: 4242 Segmentation fault      python train.py\n")
+    ours, other = written(tmp_path, "ours", line.format(pid=4242)), written(tmp_path, "other", line.format(pid=5))
+    assert "of this job died of a segfault in fast.so" in piece(explained(log, ours), "segfault at 10")["proves"]
+    assert "no other source names thread 5" in piece(explained(log, other), "segfault at 10")["not_proves"]
+    assert any("fast.so" in fact for entry in explained(log, ours)["ranking"] for fact in entry["supports"])
+    assert not any("fast.so" in fact for entry in explained(log, other)["ranking"] for fact in entry["supports"])
+
+
+def test_a_log_that_was_cut_in_place_is_text_though_it_begins_with_zeros(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"\0" * 9000 + KILLED.encode())
+    assert explained(path)["sigkill"]["grade"] == "unknown"
+
+
+def test_a_compressed_log_is_refused_with_the_command_that_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "log.gz"
+    path.write_bytes(gzip.compress(KILLED.encode() * 200))
+    assert "zcat FILE |" in refused(path)
+
+
 # ------------------------------------------------------------------ real deaths
 def test_real_text_of_faulthandler_gives_the_signal_and_the_python_line(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", SEGFAULT], capture_output=True, text=True)
@@ -320,7 +369,7 @@ def test_everything_that_cannot_be_read_is_said_at_once(tmp_path: Path) -> None:
     assert "is a folder" in said
 
 
-@pytest.mark.parametrize("content", [b"nothing that anybody knows\n", b"\0\1\2" * 99, b"\x7fELF\x02\x01\x01" + b"\0" * 99])
+@pytest.mark.parametrize("content", [b"nothing that anybody knows\n", b"\0\1\2" * 99, b"\x7fELF\x02\x01\x01" + b"\0" * 199])
 def test_a_file_of_no_known_kind_is_refused_with_what_was_looked_for(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "what"
     path.write_bytes(content)
