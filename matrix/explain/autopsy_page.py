@@ -10,6 +10,7 @@ from pathlib import Path
 
 from matrix.explain.autopsy import Autopsy, State
 from matrix.explain.living import Movement
+from matrix.explain.next_time import next_command
 from matrix.records import ProcessMemory
 
 WIDTH = 110
@@ -35,7 +36,7 @@ READINGS: dict[State, tuple[str, str]] = {
 
 def text(found: Autopsy, where: Path, package: Path | None) -> str:
     return "\n".join(
-        [*_head(found), "", *_reading(found), "", *_processes(found), *_limits(found), *_causes(found), "", *_files(where, package)]
+        [*_head(found), "", *_reading(found), "", *_processes(found), *_limits(found), *_causes(found), "", *_files(found, where, package)]
     )
 
 
@@ -161,10 +162,11 @@ def _causes(found: Autopsy) -> Iterator[str]:
             yield from _wrapped(f"for: {fact.fact}", " " * 10, " " * 12)
 
 
-def _files(where: Path, package: Path | None) -> Iterator[str]:
+def _files(found: Autopsy, where: Path, package: Path | None) -> Iterator[str]:
     yield f"folder (private): {where}"
     yield f"package (secrets taken out): {package}"
-    yield "NEXT: python -m matrix init -- COMMAND   # then: python -m matrix run crash_isolation.yaml"
+    logs = [str(one.path) for one in found.looks[-1].logs]
+    yield f"NEXT: {next_command(logs, found.attempt.argv)}"
 
 
 def _span(seconds: float) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 
 from matrix.evidence.cores import SIGNALS
 from matrix.explain.remains import Explained
@@ -21,9 +22,12 @@ def advice(found: Explained) -> list[Advice]:
     return [*_still_there(found), *_next_run(found)]
 
 
-def next_command(found: Explained) -> str:
+def next_command(logs: Sequence[str], argv: Sequence[str] = ()) -> str:
     """Running it again on purpose is what proves a cause."""
-    return "python -m matrix init -- COMMAND   # then: python -m matrix run crash_isolation.yaml"
+    log = next((f"--from-log {shlex.quote(name)} " for name in logs if name != "stdin"), "")
+    return (
+        f"python -m matrix init {log}-- {shlex.join(argv) or 'COMMAND'}   # then: python -m matrix run NAME.yaml, the file that it writes"
+    )
 
 
 def _still_there(found: Explained) -> Iterator[Advice]:

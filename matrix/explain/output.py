@@ -35,7 +35,9 @@ def read(source: Source) -> Part:
     part = joined([one for one in found if one.pieces or one.said or one.endings])
     if not part.pieces:
         return Part()
-    return joined([Part(kinds=frozenset(("output",)), tail=log.last_lines(text, TAIL_LINES), metrics=metrics.metrics(text)), part])
+    return joined(
+        [Part(kinds=frozenset(("output",)), logs=[source.name], tail=log.last_lines(text, TAIL_LINES), metrics=metrics.metrics(text)), part]
+    )
 
 
 def ended_by(name: str, where: str, by: int = INFERRED) -> Ending:

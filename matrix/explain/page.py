@@ -41,7 +41,7 @@ def to_json(found: Explained) -> str:
             "ranking": [_entry(entry) for entry in found.ranking],
             "no_ranking": found.no_ranking or None,
             "collect": [dataclasses.asdict(one) for one in advice(found)],
-            "next": next_command(found),
+            "next": next_command(found.logs),
         },
         indent=1,
         ensure_ascii=False,
@@ -131,7 +131,7 @@ def _next(found: Explained) -> Iterator[str]:
             yield title
             yield from _advice(of_kind)
             yield ""
-    yield f"NEXT: {next_command(found)}"
+    yield f"NEXT: {next_command(found.logs)}"
 
 
 def _advice(listed: list[Advice]) -> Iterator[str]:

@@ -44,6 +44,7 @@ class Part:
     """What one source says; what it is silent about has the default."""
 
     kinds: frozenset[str] = frozenset()  # of sources: output, kernel log, core, crash report, slurm, kubernetes, status
+    logs: list[str] = dataclasses.field(default_factory=list)  # files that hold its output
     pieces: list[Piece] = dataclasses.field(default_factory=list)
     endings: list[Ending] = dataclasses.field(default_factory=list)
     main: int | None = None  # pid of the main process

@@ -33,6 +33,7 @@ class Explained:
     no_ranking: str  # why; "": there is one
     observation: Observation
     kinds: frozenset[str]
+    logs: list[str]
 
 
 def explain(part: Part) -> Explained:
@@ -50,6 +51,7 @@ def explain(part: Part) -> Explained:
         no_ranking=why,
         observation=seen,
         kinds=part.kinds | ({"kernel log"} if part.kernel else set()),
+        logs=part.logs,
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from matrix.explain.next_time import next_command
 from matrix.runner import cgroup
 from tests.matrix.explaining import explained, grades, piece, refused, run
 
@@ -68,6 +69,7 @@ def test_text_for_people_says_what_is_proven_and_what_is_not() -> None:
     assert "does not prove: which library is at fault" in text
     assert "ulimit -c unlimited" in text
     assert "python -m matrix init -- COMMAND" in text
+    assert "--from-log train.log -- COMMAND" in next_command(["stdin", "train.log"])
 
 
 # ------------------------------------------------------------------ a log and the kernel's log
