@@ -20,7 +20,9 @@ DAEMONS = {
     "oomd": "SIGKILL",
 }
 # "python[12]: segfault at 8 ip … in libfoo.so[…]", "traps: python[12] trap invalid opcode ip:… in libfoo.so[…]"
-FAULT = re.compile(r"(?:traps: )?(?P<program>\S+)\[\d+\]:? (?P<what>segfault|general protection|trap [a-z ]+?)\b.*? in (?P<where>[^\[\s]+)")
+FAULT = re.compile(
+    r"(?:traps: )?(?P<program>\S+)\[\d+\]:? (?P<what>segfault|general protection|trap [a-z ]+(?= ip:))\b.*? in (?P<where>[^\[\s]+)"
+)
 KILLED = re.compile(r"[Kk]illed process \d+ \((?P<program>[^)]*)\)")
 
 

@@ -177,7 +177,11 @@ def openblas_deadlock(place: Place) -> Iterator[Seen]:
     bad = [each for each in place.of_family("blas-openblas") if openblas_version(each.path) == (0, 3, 30)]
     if bad:
         owners = ", ".join(sorted({each.owner for each in bad}))
-        yield Seen(severity="info", summary=f"OpenBLAS 0.3.30 in {owners}", evidence=listed(bad, place))
+        yield Seen(
+            severity="info",
+            summary=f"OpenBLAS 0.3.30, of which deadlocks after a fork were reported, in {owners}",
+            evidence=listed(bad, place),
+        )
 
 
 @check(

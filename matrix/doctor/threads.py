@@ -191,6 +191,9 @@ def allocator_variables(place: Place) -> Iterator[Seen]:
     ),
 )
 def output_lost(place: Place) -> Iterator[Seen]:
-    missing = [name for name in ("PYTHONUNBUFFERED", "PYTHONFAULTHANDLER") if not place.environment.get(name)]
+    lost = {"PYTHONUNBUFFERED": "the last lines printed are lost", "PYTHONFAULTHANDLER": "there is no Python stack"}
+    missing = {name: what for name, what in lost.items() if not place.environment.get(name)}
     if missing:
-        yield Seen(severity="info", summary=f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set")
+        verb = "is" if len(missing) == 1 else "are"
+        summary = f"{' and '.join(missing)} {verb} not set: when a job crashes, {' and '.join(missing.values())}"
+        yield Seen(severity="info", summary=summary)

@@ -95,4 +95,4 @@ def end_of_life(place: Place) -> Iterator[Seen]:
 def lost_wakeup(place: Place) -> Iterator[Seen]:
     glibc = place.python.glibc
     if glibc and LOST_WAKEUP[0] <= glibc <= LOST_WAKEUP[1]:
-        yield Seen(severity="info", summary=f"glibc {glibc[0]}.{glibc[1]}, where it was not fixed at release")
+        yield Seen(severity="info", summary=f"glibc {glibc[0]}.{glibc[1]} may lose a wake-up, unless the distribution fixed it (2.41 did)")

@@ -237,6 +237,11 @@ def test_crashes_of_python_are_read_from_the_kernel_log(monkeypatch: pytest.Monk
         pytest.skip("this kernel does not log segfaults")
     [finding] = look("crashed-before", here({}))
     assert "crashes of Python in the kernel log" in finding.summary
+    trap = "[9.1] traps: python3[7] trap invalid opcode ip:7f sp:7f error:0 in libopenblas-3a.so[7f+1]"
+    monkeypatch.setattr(memory, "history", lambda: ([trap, trap], ""))
+    assert (
+        look("crashed-before", here({}))[0].summary == "2 crashes of Python in the kernel log: libopenblas-3a.so 2x (trap invalid opcode)"
+    )
     monkeypatch.setattr(memory, "history", lambda: (["[1.0] cat[7]: segfault at 8 ip 0 sp 0 error 4 in libc.so.6[7f]"], ""))
     assert look("crashed-before", here({})) == []
 
