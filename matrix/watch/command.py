@@ -65,14 +65,17 @@ def watch(
             done = session.process(pid, name, log, options) if pid else session.command(argv, name, options)
         except (NotStarted, NoSuchProcess) as problem:
             fail(str(problem), BAD_INPUT)
+        except session.NotWritten as problem:
+            fail(f"[watch] {problem}", problem.status)
         for line in words.summary(done.observation, done.outcome, done.verdict, done.where, done.proposal):
             complain(f"[watch] {line}")
         try:
             import reports
 
             reports.write(done.where)
-        except KeyboardInterrupt:
-            complain(f"[watch] the report was not written; python -m matrix report {done.where} does that")
+        except (KeyboardInterrupt, OSError) as problem:
+            why = f": {problem}" if str(problem) else ""
+            complain(f"[watch] the report was not written{why}; python -m matrix report {done.where} does that")
     if pid:
         sys.exit(INTERRUPTED if done.observation.exit.ended_by == "interrupt" else 0)
     sys.exit(session.status(done))

@@ -73,12 +73,22 @@ class Options:
     stop: bool = True  # whether a hang's autopsy may stop a process for the moment that reading its stacks takes
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hang:
+    """A silence that was told, with what every process did then."""
+
+    kind: str  # startup | idle | stall
+    at_s: float
+    text: str
+    processes: list[ProcessSeen]
+
+
 @dataclasses.dataclass(kw_only=True)
 class Seen:
     """What only a watched run has."""
 
     warnings: list[outlook.Notice] = dataclasses.field(default_factory=list)
-    hangs: list[str] = dataclasses.field(default_factory=list)
+    hangs: list[Hang] = dataclasses.field(default_factory=list)
     memory_limit_bytes: int | None = None
     oom_kills: int | None = None
     cpu_s: float = 0.0  # that recording took
@@ -131,9 +141,9 @@ class Recorder:
             self.signals.read()
             self._drain()
         finally:
-            for sink in self._sinks.values():
-                sink.close()
-            self.sampler.close()
+            for close in (*(sink.close for sink in self._sinks.values()), self.sampler.close):
+                with contextlib.suppress(OSError):  # a full disk was told
+                    close()
         return self._raw(kernel, wall_s)
 
     def _follow(self) -> None:
@@ -166,16 +176,32 @@ class Recorder:
                         self._deaf = True
                 now = self._now()
                 if now >= self.sampler.next_s:
-                    self.sampler.sample(now, self.parser.last_step)
-                    self.surroundings.sample(now)
+                    self._safely(self._sample, now)
                 if now >= next_look and not self.child.over:
-                    self._look(now)
+                    self._safely(self._look, now)
                     next_look = now + (FIRST_BOUNDS_S if now < FAST_FOR_S else LOOK_S) * self.governor.factor
                 if self.options.every_s and now >= next_line:
                     self.say(self._state(now), False)
                     next_line = now + self.options.every_s
 
+    def _sample(self, now: float) -> None:
+        self.sampler.sample(now, self.parser.last_step)
+        self.surroundings.sample(now)
+
+    def _safely(self, act: Callable[[float], None], now: float) -> None:
+        """A full disk, or a fault of ours, must not cost the user the run: it goes on, with less known about it."""
+        try:
+            act(now)
+        except Exception as problem:
+            self._less(problem)
+
+    def _less(self, problem: Exception) -> None:
+        if not self._told_less:
+            self._told_less = True
+            self.say(f"from now on less is recorded: {type(problem).__name__}: {problem}; the run goes on", True)
+
     _deaf = False
+    _told_less = False
     _listened: int | None = None
 
     def _listen(self, selector: selectors.BaseSelector) -> None:
@@ -210,7 +236,10 @@ class Recorder:
         if not name:
             return
         now, before = self._now(), self.parser.last_step
-        self._sinks[name].write(data)
+        try:
+            self._sinks[name].write(data)
+        except OSError as problem:
+            self._less(problem)
         self.parser.feed(name, data, now)
         self.patience.saw_output(now)
         if self.parser.last_step != before:
@@ -319,7 +348,7 @@ class Recorder:
             self._keep_maps(pid)
         self.processes = autopsy(self.tree.pids(), AUTOPSY_WINDOW_S, pause=self.options.stop)
         text = words.hang(overdue, self.patience, now, self.processes)
-        self.seen.hangs.append(text)
+        self.seen.hangs.append(Hang(kind=overdue, at_s=round(now, 3), text=text, processes=self.processes))
         self.say(text, True)
 
     def _ended_by(self) -> EndedBy:

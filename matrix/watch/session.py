@@ -43,6 +43,14 @@ class Done:
     proposal: Path | None  # a specification; None: there is nothing to settle
 
 
+class NotWritten(Exception):
+    """The run is over, and its result cannot be written."""
+
+    def __init__(self, status: int, problem: OSError) -> None:
+        super().__init__(f"{problem.filename or 'the run folder'}: {problem.strerror}; the result of the run cannot be written")
+        self.status = status
+
+
 class Notes:
     """Lines for people: all of them in watch.log, warnings always on standard error, the others where that is a terminal."""
 
@@ -92,7 +100,7 @@ class Run:
         records.write(self.folder / "attempt.json", limited)  # so that a replay runs under it too
         records.write(self.folder / "observation.json", observation)
         if seen.hangs:
-            (self.folder / "hang.txt").write_text("\n\n".join(seen.hangs) + "\n", encoding="utf-8")
+            (self.folder / "hang.txt").write_text("\n\n".join(hang.text for hang in seen.hangs) + "\n", encoding="utf-8")
         records.write(self.where / "watch.json", seen)
         outcome = judgement.outcome(observation, unknown)
         verdict = judgement.verdict(self.spec, observation, outcome, self.env)
@@ -113,7 +121,7 @@ class Run:
 
 # ------------------------------------------------------------------ watch -- COMMAND
 def command(argv: Sequence[str], name: str | None, options: Options) -> Done:
-    """Run a command as a shell would and record it.  Raises NotStarted, FolderError, RunnerError."""
+    """Run a command as a shell would and record it.  Raises NotStarted, FolderError, NotWritten."""
     program = launch.find(argv[0])
     cwd = str(Path.cwd())
     run = Run(name or name_of(argv), [program, *argv[1:]], cwd, {}, options)
@@ -138,7 +146,11 @@ def command(argv: Sequence[str], name: str | None, options: Options) -> Done:
         _begin_notes(run, recorder)
         raw = recorder.run(kernel, exits)
         source.give_back_signals()
-        return run.finish(raw, recorder.seen, "")
+        try:
+            return run.finish(raw, recorder.seen, "")
+        except OSError as problem:
+            ended = raw.child.ended
+            raise NotWritten(shell_status(os.waitstatus_to_exitcode(ended.status) if ended else 0), problem) from problem
 
 
 def _core(cwd: str) -> tuple[cores.CorePlan, int | None]:
@@ -220,5 +232,8 @@ def name_of(argv: Sequence[str]) -> str:
 
 def status(done: Done) -> int:
     """The command's own, as a shell gives it."""
-    code = done.observation.exit.returncode
-    return 0 if code is None else code if code >= 0 else 128 - code
+    return shell_status(done.observation.exit.returncode or 0)
+
+
+def shell_status(returncode: int) -> int:
+    return returncode if returncode >= 0 else 128 - returncode

@@ -70,7 +70,7 @@ def hang(kind: str, patience: Patience, now_s: float, processes: Sequence[Proces
         lines.append(f"  {process.role}{rank} {process.pid} ({process.name}): state {process.state}, {busy}{waits}")
         lines += [f"    {frame}" for frame in process.stack[:FRAMES]]
     if len(processes) > MOST_PROCESSES:
-        lines.append(f"  and {len(processes) - MOST_PROCESSES} more; all of them are in hang.json")
+        lines.append(f"  and {len(processes) - MOST_PROCESSES} more; all of them are in watch.json")
     return "\n".join(lines)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -36,6 +38,7 @@ from tests.matrix.command_line import (
 CHILDREN = Path(__file__).parents[1] / "children"
 JOIN, REMEMBERS, RANKS = (str(CHILDREN / name) for name in ("joins_a_small_cgroup.py", "remembers.py", "two_ranks.py"))
 needs_cgroup = pytest.mark.skipif(bool(cgroup.why_not()), reason=f"no memory cgroup here: {cgroup.why_not()}")
+CAN_MOUNT = shutil.which("unshare") is not None and subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
 SLOW_LEAK = """
 import time
@@ -44,6 +47,20 @@ for step in range(1, 2000):
     kept.append(bytearray(b"x") * (1 << 20))
     print("step", step, flush=True)
     time.sleep(0.05)
+"""
+DISTRIBUTED = """
+import os, signal
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+for step in range(1, 6):
+    dist.all_reduce(torch.ones(10))
+    print(f"rank {rank}: step {step}", flush=True)
+dist.barrier()
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.barrier()
 """
 Watched = Callable[..., Done]
 
@@ -199,6 +216,29 @@ def test_descriptors_that_only_grow_are_told_before_their_limit(watched: Watched
     assert "of 300" in warnings[0]
 
 
+def test_a_job_that_will_not_be_done_in_its_time_is_told_how_far_it_will_come(
+    watched: Watched, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 60))
+    watched("import time\nfor step in range(1, 60):\n print(f'step {step}/900000', flush=True); time.sleep(0.05)")
+    (said,) = [line for line in capfd.readouterr().err.splitlines() if "WARNING: the job's time ends at" in line]
+    assert "of 900,000 then: save a checkpoint before, or ask for more time" in said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CAN_MOUNT, reason="no mounts here")
+def test_a_full_disk_costs_the_recording_and_not_the_run(tmp_path: Path) -> None:
+    program = "for at in range(40_000): print('line', at, '.' * 40)"
+    script = f'mount -t tmpfs -o size=600k none {tmp_path} && cd {tmp_path} && exec "$@"'
+    argv = ["unshare", "-m", "sh", "-c", script, "sh", *TOOL, "watch", "--", sys.executable, "-c", f"{program}\nimport sys; sys.exit(9)"]
+    done = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 9, done.stderr
+    assert done.stdout.count("\n") == 40_000
+    assert "from now on less is recorded" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 # ------------------------------------------------------------------ hangs
 def test_a_hang_is_told_with_what_its_processes_do_and_nothing_is_ended(watched: Watched, capfd: pytest.CaptureFixture[str]) -> None:
     program = "import time\nprint('step 1', flush=True)\ndef stuck():\n time.sleep(6)\nstuck()\nprint('step 2', flush=True)"
@@ -227,6 +267,19 @@ def test_the_rank_that_died_first_is_named(watched: Watched) -> None:
     assert done.outcome.signature == "worker SIGSEGV"
     first = done.observation.deaths[0]
     assert (first.role, first.signal) == ("rank", "SIGSEGV")
+
+
+@linux
+@pytest.mark.nightly
+def test_the_ranks_of_torchrun_are_kept_apart(watched: Watched, tmp_path: Path) -> None:
+    (tmp_path / "ranks.py").write_text(DISTRIBUTED)
+    done = watched([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "ranks.py"])
+    seen = done.observation
+    assert done.outcome.kind == "died"
+    assert {one.rank for one in seen.memory.processes if one.role == "rank"} == {0, 1}
+    first = seen.deaths[0]
+    assert (first.role, first.signal) == ("rank", "SIGKILL")
+    assert set(seen.progress.rank_steps) == {0, 1}
 
 
 # ------------------------------------------------------------------ a process that was there
