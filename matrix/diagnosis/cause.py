@@ -45,3 +45,15 @@ def finding(cause: str, rule: str, observation: Observation, weight: float, fact
 def message(run: Observation, kind: MessageKind) -> Message | None:
     """The first line of its output whose words are of that kind."""
     return next((message for message in run.messages if message.kind == kind), None)
+
+
+LONG = 8  # characters of a message that a line can repeat without chance
+
+
+def reports(death: Observation, said: Message) -> bool:
+    """Whether the exception that ended it says that line: one that was merely printed may have been survived."""
+    error = death.python_error
+    if error is None:
+        return False
+    repeated = len(error.message) >= LONG and error.message[:60] in said.text
+    return repeated or said.text.strip()[:60] in f"{error.type}: {error.message}"

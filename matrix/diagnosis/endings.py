@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from matrix.diagnosis import clusters, signals
 from matrix.diagnosis.case import Case
-from matrix.diagnosis.cause import Cause, finding, message, remedy
+from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.judge import worker_that_began
 from matrix.diagnosis.native import crash_signal
 from matrix.diagnosis.signals import EXIT, EXTERNAL
 from matrix.evidence.deaths import initiating
-from matrix.records import Death, ExitCall, Finding, Message, MessageKind, Observation, PythonError
+from matrix.records import Death, ExitCall, Finding, MessageKind, Observation, PythonError
 
 EXCEPTION, BINARY, DEVICE = "python_exception", "binary_incompatibility", "device_backend_fault"
 NO_MEMORY = re.compile(
@@ -253,7 +253,7 @@ def _packages(case: Case, death: Observation) -> Iterator[Finding]:
             if case.said_alike(kind):
                 yield finding(BINARY, "message", death, -1.0, f"{fact}; but a run that survived printed such a line too")
                 return
-            most = 4.5 if _ended_it(death, said) or "symbol lookup error" in said.text else 2.0
+            most = 4.5 if reports(death, said) or "symbol lookup error" in said.text else 2.0
             if crash_signal(death) and most < 3.0:  # NumPy's notice comes while the module is loaded; then the crash is the next thing
                 most = 4.0 if any(said.text[:60] in line for line in death.output_tail) else 3.0
             yield finding(BINARY, "message", death, min(weight, most), fact, f"{said.stream}.log")
@@ -269,17 +269,11 @@ def _device(case: Case, death: Observation) -> Iterator[Finding]:
             if case.said_alike(kind):
                 yield finding(DEVICE, "message", death, -1.0, f"{fact}; but so it did in a run that survived")
                 return
-            ended = _ended_it(death, said) or (message(death, "c++ exception") is not None and crash_signal(death) == "SIGABRT")
+            ended = reports(death, said) or (message(death, "c++ exception") is not None and crash_signal(death) == "SIGABRT")
             yield finding(DEVICE, "message", death, 4.0 if ended else 2.0, fact, f"{said.stream}.log")
             if ended:
                 yield finding(EXCEPTION, "reported", death, -3.0, fact, f"{said.stream}.log")
             return
-
-
-def _ended_it(death: Observation, said: Message) -> bool:
-    """Whether the exception that ended it says so: a line that was merely printed may have been survived."""
-    error = death.python_error
-    return error is not None and bool(error.message) and (error.message[:60] in said.text or said.text[:60] in _said(error))
 
 
 def _device_contrast(case: Case) -> Iterator[Finding]:

@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator
 
 from matrix.diagnosis.case import Case
-from matrix.diagnosis.cause import Cause, finding, message, remedy
+from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.records import Finding, Message, Metric, Observation
 
 DIVERGED, CORRUPT = "numerical_divergence", "corrupt_input_data"
 ORDINARY = 1.5  # nats of words that other errors have too
-LONG = 8  # characters of a message that a line can repeat without chance
 PLAIN = ("eoferror", "cannot reshape array", "unicodedecodeerror", "jsondecodeerror")
 EXPLODED = 1e6  # times the median of the same figure
 NAN_WORDS = re.compile(r"\bnans?\b|\binfinit|\binf\b|\bnot finite|non-finite|floatingpointerror|overflow encountered", re.I)
@@ -112,7 +111,5 @@ def _input(case: Case, death: Observation) -> Iterator[Finding]:
 
 def _input_nats(death: Observation, said: Message) -> float:
     """Words of a decoder that ended it are direct evidence; those of a shape, a pipe or a text are ordinary errors as well."""
-    error = death.python_error
-    ended_it = error is not None and (error.type in said.text or (len(error.message) >= LONG and error.message[:60] in said.text))
     plain = any(word in said.text.lower() for word in PLAIN)
-    return ORDINARY if plain or not ended_it else 4.5
+    return ORDINARY if plain or not reports(death, said) else 4.5

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from matrix.diagnosis.case import Case
-from matrix.diagnosis.cause import Cause, finding, message, remedy
+from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.judge import first_signal
 from matrix.diagnosis.native import NULL, crash_signal, the_fault
-from matrix.records import Bound, Filesystem, Finding, Message, MessageKind, Observation
+from matrix.records import Bound, Filesystem, Finding, MessageKind, Observation
 
 RESOURCE, TIME, FULL, CHANGED = "resource_limit", "watchdog_or_time_limit", "shm_or_disk_full", "file_changed_under_mmap"
 NEAR = 0.9  # of a limit
@@ -54,7 +54,6 @@ SAID = {
     "no space": (FULL, 3.5),
     "bus error": (FULL, 1.5),
 }
-LONG = 8  # characters of a message that a line can repeat without chance
 WORDS_OF_IT: tuple[MessageKind, ...] = ("too many files", "no space")  # one of the kinds of each cause: its absence is said once
 ENDED_IT = 1.0  # more, when the exception that ended it says so: the words were no mere output
 ENDED_BY_TIMER = ("Timeout (",)  # faulthandler.dump_traceback_later(exit=True)
@@ -136,18 +135,12 @@ def _messages(case: Case, death: Observation) -> Iterator[Finding]:
         if case.said_alike(line.kind):
             yield finding(cause, "message", death, -1.0, f"runs that survive were told so too: {said[:160]}", file)
             continue
-        ended_it = _repeats(death, line)
+        ended_it = reports(death, line)
         weight += ENDED_IT if ended_it else 0.0
         yield finding(cause, "message", death, weight, f"it was told: {said[:200]}", file)
         if ended_it:
             fact = f"the exception only reports what the system refused: {said[:120]}"
             yield finding("python_exception", "reported", death, -3.5, fact, file)
-
-
-def _repeats(death: Observation, line: Message) -> bool:
-    """Whether the exception that ended it is about that line."""
-    error = death.python_error
-    return error is not None and len(error.message) >= LONG and error.message[:60] in line.text
 
 
 def _counts(death: Observation) -> Iterator[Finding]:
