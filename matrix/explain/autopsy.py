@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import platform
 import subprocess
 import time
 from pathlib import Path
@@ -17,8 +16,6 @@ from typing import Literal
 
 import psutil
 
-import matrix
-from matrix import folder as folders
 from matrix import records
 from matrix.diagnosis import judge, ranking
 from matrix.diagnosis.case import Case
@@ -33,25 +30,20 @@ from matrix.records import (
     Attempt,
     Exit,
     Library,
-    Machine,
     Memory,
     NotCollected,
     Observation,
-    Outcome,
-    Plan,
     ProcessMemory,
     ProcessSettings,
     Progress,
     Ranked,
     Trial,
-    Verdict,
 )
 
 ATTEMPT = "0001-autopsy"
 STILL_RUNS = "it still ran; nothing was ended"
 SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 TAIL_LINES = 20
-LOG_BYTES = 1 << 20  # of the end of its output go into the folder
 State = Literal["moves", "busy at one place", "still", "between"]
 
 
@@ -288,63 +280,3 @@ def _only_suspected(ranked: list[Ranked]) -> list[Ranked]:
         share = entry.probability + excess if entry.cause == "unknown" else min(entry.probability, ranking.CAPS["suspected"])
         found.append(dataclasses.replace(entry, grade="suspected", probability=round(share, 4)))
     return sorted(found, key=lambda entry: -entry.probability)
-
-
-# ------------------------------------------------------------------ the folder
-def write(found: Autopsy) -> Path:
-    """A run folder with one attempt.  Raises FolderError and OSError."""
-    name = f"autopsy-{Path(found.attempt.argv[0]).name}"
-    where = folders.create(name)
-    attempt = where / "attempts" / ATTEMPT
-    attempt.mkdir(mode=0o700)
-    for file, text in _texts(found).items():
-        records.write_text(attempt / file, text)
-    records.write(attempt / "attempt.json", found.attempt)
-    records.write(where / "plan.json", _plan(found, name))
-    records.write(where / "verdict.json", _verdict(found, name))
-    records.write(attempt / "observation.json", found.observation)
-    return where
-
-
-def _texts(found: Autopsy) -> dict[str, str]:
-    stacks = [line for look in found.looks for line in _stacks_of(look)]
-    states = [f"# pid {pid}\n" + "\n".join(lines) for pid, lines in found.threads.items()]
-    maps = [f"# pid {pid} seen: sampled\n{text}" for pid, text in sorted(found.maps.items())]
-    texts = {"stacks.txt": "\n".join(stacks) + "\n", "threads.txt": "\n".join(states) + "\n", "maps.txt": "\n".join(maps)}
-    for name, one in zip(("stdout.log", "stderr.log"), found.looks[-1].logs, strict=False):
-        texts[name] = log.text(one.path)[-LOG_BYTES:]
-    return texts
-
-
-def _stacks_of(look: Look) -> list[str]:
-    lines = [f"# look after {look.at_s:.1f} s"]
-    for seen in look.processes:
-        used = f"{seen.cpu_delta_s:.2f} s CPU in {seen.window_s:.1f} s"
-        lines += [f"pid {seen.pid} ({seen.role}, {seen.name}) {seen.state} {seen.wchan} {used}", *(f"  {frame}" for frame in seen.stack)]
-    return [*lines, ""]
-
-
-def _plan(found: Autopsy, name: str) -> Plan:
-    here = Machine(
-        system=platform.system(),
-        kernel=platform.release(),
-        machine=platform.machine(),
-        cpus=os.cpu_count() or 1,
-        memory_bytes=psutil.virtual_memory().total,
-        python=platform.python_version(),
-        tool_version=matrix.__version__,
-    )
-    notice = "The job was looked at from outside while it ran; it was not started here, and nothing of it was ended."
-    return Plan(name=name, command=found.attempt.argv, axes=[], known_bad={}, strategy="none", jobs=1, machine=here, notices=[notice])
-
-
-def _verdict(found: Autopsy, name: str) -> Verdict:
-    unknown = Ranked(cause="unknown", probability=1.0, grade="suspected", summary="It still runs, and nothing was tried.")
-    return Verdict(
-        name=name,
-        complete=True,
-        status="inconclusive",
-        status_text=f"Inconclusive: it still runs. In {found.span_s:.0f} s it was: {found.state}.",
-        ranking=found.ranking or [unknown],
-        outcomes={ATTEMPT: Outcome(kind="censored", steps=found.observation.progress.last_step, reason=STILL_RUNS)},
-    )

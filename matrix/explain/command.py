@@ -73,7 +73,7 @@ def _remains(given: list[str], statuses: tuple[str, ...], slurm: tuple[str, ...]
 
 
 def _autopsy(pid: int, looks: int, every: float, as_json: bool) -> None:
-    from matrix.explain import autopsy
+    from matrix.explain import autopsy, autopsy_folder
     from matrix.explain.autopsy_page import text, to_json
     from matrix.packages import pack, write_report
 
@@ -81,7 +81,7 @@ def _autopsy(pid: int, looks: int, every: float, as_json: bool) -> None:
         found = autopsy.examine(pid, looks=looks, every_s=every)
     except autopsy.CannotLook as problem:
         fail(str(problem), BAD_INPUT)
-    where: Path = autopsy.write(found)
+    where: Path = autopsy_folder.write(found)
     write_report(where)
     package = pack(where, "minimal", cores=False, out=None, max_mib=100, dry_run=False)
     click.echo(to_json(found, where, package) if as_json else text(found, where, package))

@@ -189,8 +189,10 @@ def _piece(one: Terminated, limit: str) -> Piece:
     )
     if one.reason == OOM and one.code == 137:
         proves = "the container ended by SIGKILL, and its cgroup's counter had an OOM kill: together, the kernel killed for memory"
-        not_proves = "that the main process was the largest: with cgroup v2 the kubelet has all processes of a container killed together; "
-        not_proves += "the counter is of its whole life, so an earlier kill of a worker and a later SIGKILL look alike"
+        not_proves = (
+            "that the main process was the largest: with cgroup v2 the kubelet has all processes of a container killed together; the "
+            "counter is of its whole life (kubernetes pull request 140718), so an earlier kill of a worker and a later SIGKILL look alike"
+        )
         grade = "kernel, by its counter"
     elif one.reason == OOM:
         proves = "some process in the container was killed for memory at some time of its life"

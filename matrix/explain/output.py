@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from matrix.diagnosis.endings import ABOUT_ANOTHER
 from matrix.evidence import deaths, environment, kernel, log, messages, metrics
 from matrix.evidence.exit import signal_name
+from matrix.evidence.messages import PID
 from matrix.evidence.progress import LOOK_BYTES, ProgressParser
 from matrix.explain import launchers, slurm
 from matrix.explain.meanings import MEANINGS, SPECIAL
@@ -17,6 +18,10 @@ from matrix.records import Exit, Message, Progress, PythonError
 
 TAIL_LINES = 20
 OF_FILES_TOO = ("EOFError", "TimeoutError", "Empty")
+ABOUT_A_DEATH = re.compile(
+    r"\b(?:worker|process|child|rank|actor|pid)\b.*\b(?:killed|died|terminated|crashed|unexpectedly)\b|\bexit ?code:? -\d+", re.I
+)
+TIMER = re.compile(r"^Timeout \([\d:.]+\)!", re.M)
 AT_THE_END = 12  # lines that a launcher or a teardown prints after the exception that ended it
 # Words after which the process is ended by that signal, by whoever prints them.
 ENDS_WITH = {"openmp conflict": "SIGABRT", "heap damaged": "SIGABRT", "stack smashed": "SIGABRT", "c++ exception": "SIGABRT"}
@@ -31,7 +36,15 @@ BY_NAME = {name: number for number in range(1, 32) if (name := signal_name(numbe
 def read(source: Source) -> Part:
     """Everything that a text says; a part without kinds when it says nothing that is known here."""
     text = source.tail
-    found = [_progress(source), _traceback(source), _fatal(source), _messages(source), _workers(source), *launchers.read(source)]
+    found = [
+        _progress(source),
+        _traceback(source),
+        _fatal(source),
+        _timer(source),
+        _messages(source),
+        _workers(source),
+        *launchers.read(source),
+    ]
     part = joined([one for one in found if one.pieces or one.said or one.endings])
     if not part.pieces:
         return Part()
@@ -79,7 +92,15 @@ def _traceback(source: Source) -> Part:
     gone = peer_is_gone(error)
     reports = gone or any(one.kind == "worker died" for one in messages.messages(stdout="", stderr=f"{error.type}: {error.message}"))
     endings = [Ending(exit=Exit(returncode=1), where=source.name, by=INFERRED)] if at_end else []
-    return Part(pieces=[_raised(source, error, after, at_end and not reports)], python_error=error, endings=endings)
+    pid = PID.search(error.message) if gone else None
+    lost = [deaths.Said(pid=int(pid[1]), signal=None, status=None)] if pid else []
+    return Part(
+        pieces=[_raised(source, error, after, at_end and not reports)],
+        python_error=error,
+        endings=endings,
+        said=lost,
+        pids={one.pid: source.place(error.message[:60]) for one in lost if one.pid},
+    )
 
 
 def _raised(source: Source, error: PythonError, after: int, ended: bool) -> Piece:
@@ -101,7 +122,8 @@ def peer_is_gone(error: PythonError | None) -> bool:
     """Whether it is what a parent or a peer raises when another process has gone; a file that ends early raises EOFError too."""
     kind = error.type.rpartition(".")[2] if error else ""
     between = error is not None and any("multiprocessing/" in frame for frame in error.frames)
-    return kind in ABOUT_ANOTHER and (between or kind not in OF_FILES_TOO)
+    told = error is not None and ABOUT_A_DEATH.search(error.message) is not None
+    return told or (kind in ABOUT_ANOTHER and (between or kind not in OF_FILES_TOO))
 
 
 def _fatal(source: Source) -> Part:
@@ -123,6 +145,23 @@ def _fatal(source: Source) -> Part:
     )
     modules = environment.packages(log.extension_modules(source.tail))
     return Part(pieces=[piece], dumps=[dump], endings=[ended_by(name, where)] if name else [], native_imports=modules)
+
+
+def _timer(source: Source) -> Part:
+    """faulthandler.dump_traceback_later: a hang that somebody expected."""
+    match = TIMER.search(source.tail)
+    if match is None:
+        return Part()
+    stacks = log.dumped_stacks(source.tail[match.start() :])
+    innermost = f"; innermost: {stacks[0][0]}" if stacks and stacks[0] else ""
+    piece = Piece(
+        where=source.place(match[0]),
+        read=f"{match[0]} {len(stacks)} Python threads{innermost}",
+        proves="a timer of the program itself (faulthandler.dump_traceback_later) ran out, and these were its stacks then",
+        not_proves="that the timer ended it: it does so only with exit=True; nor that nothing moved until then",
+        grade="supported",
+    )
+    return Part(pieces=[piece])
 
 
 # ------------------------------------------------------------------ the words of libraries

@@ -70,7 +70,7 @@ def _ending(found: Explained) -> Iterator[str]:
         yield f"How it ended: {_how(found)}{wrapped} ({found.ending.where})"
     first = next((death for death in found.observation.deaths if death.part == "initiating" and death.role != "main"), None)
     if first:
-        how = first.signal or f"status {first.status}"
+        how = first.signal or ("nobody says how" if first.status is None else f"status {first.status}")
         yield f"What died first, as far as is told: {first.role} {first.pid}, {how} ({', '.join(first.sources)})"
     if found.sender:
         yield from _wrapped(f"Who sent the SIGKILL: {found.sender.grade}. {_sentence(_named(found.sender.text))}")

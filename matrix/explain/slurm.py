@@ -199,7 +199,7 @@ def _step(source: Source, row: Row) -> Piece:
     if number == SLURM_OOM:
         proves, not_proves = "Slurm's own number for out of memory: 253, cut to seven bits; no signal of the system", "which process it was"
     elif number == 53 and not code:
-        proves = "the step ended by Slurm's own 53, which it uses when the output file or the working folder cannot be opened"
+        proves = "the step ended by number 53, which no program is sent: clusters document it where the output file cannot be opened"
         not_proves = "that the program ever ran; look whether the folders of --output and --chdir exist on the node"
     elif name:
         proves, not_proves = f"the step's task ended by {name}", "who sent it" + ("; that memory ran out" if name == "SIGKILL" else "")

@@ -135,6 +135,21 @@ def test_the_end_of_a_connection_is_no_damaged_file_and_that_of_a_file_is_no_los
     assert "another process is gone" not in piece(file, "a traceback")["not_proves"]
 
 
+def test_an_exception_in_other_words_about_a_worker_that_was_killed_links_its_pid_too(tmp_path: Path) -> None:
+    words = KILLED.replace("DataLoader worker (pid 4242) is killed by signal: Killed.", "rollout process (pid 4242) died")
+    log, kernel = written(tmp_path, "log", words), written(tmp_path, "dmesg", KERNEL.format(pid=4242, group="job"))
+    assert explained(log)["ranking"][0]["cause"] == "unknown"
+    assert explained(log, kernel)["sigkill"]["grade"] == "kernel, proven"
+
+
+def test_faulthandlers_own_timer_is_a_hang_that_somebody_expected(tmp_path: Path) -> None:
+    program = "import faulthandler, time; faulthandler.dump_traceback_later(0.2, exit=True); time.sleep(60)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    found = explained(written(tmp_path, "log", done.stdout + done.stderr), "--status", str(done.returncode))
+    assert "only with exit=True" in piece(found, "Timeout (0:00:00.2")["not_proves"]
+    assert found["ranking"][0]["cause"] == "watchdog_or_time_limit"
+
+
 def test_an_ordinary_exception_at_the_end_is_what_it_is(tmp_path: Path) -> None:
     words = KILLED.replace("RuntimeError: DataLoader worker (pid 4242) is killed by signal: Killed.", "KeyError: 'labels'")
     found = explained(written(tmp_path, "log", words))
