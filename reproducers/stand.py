@@ -47,7 +47,7 @@ class Row:
     suspect: str
     test: str  # its name in words
     asks: str
-    kind: str  # cleared | convicted | could not run; of a control: seen | not seen | could not be planted
+    kind: str  # cleared | convicted | could not run; seen | not seen | could not be planted
     reason: str
     cure: str
     seconds: float | None  # of the child; None: none was started
@@ -72,7 +72,7 @@ class Stand:
         observation, judgement = self.asks(suspect)
         if judgement.kind == "could not run":
             self._could_not_run(suspect, judgement.reason, observation)
-        self._note("suspect", suspect, judgement.kind, judgement.reason, observation)
+        self._note(suspect, judgement.kind, judgement.reason, observation)
         if judgement.kind == "convicted":
             evidence = self._keep_evidence(suspect)
             pytest.fail(crash_report(suspect, observation, judgement, evidence), pytrace=False)
@@ -85,7 +85,7 @@ class Stand:
         if judgement.kind == "could not run":
             self._could_not_plant(suspect, judgement.reason, observation)
         seen = "seen" if judgement.kind == "convicted" else "not seen"
-        self._note("control", suspect, seen, judgement.reason, observation)
+        self._note(suspect, seen, judgement.reason, observation)
         assert seen == "seen", f"the planted fault was not seen: {judgement.reason}"
         return observation, crash_report(suspect, observation, judgement, self.folder)
 
@@ -107,14 +107,15 @@ class Stand:
             pytest.skip(f"could not be planted: {reason}")
 
     def _could_not_run(self, suspect: Suspect, reason: str, observation: Observation | None = None) -> None:
-        self._note("suspect", suspect, "could not run", reason, observation)
+        self._note(suspect, "could not run", reason, observation)
         pytest.skip(f"could not run: {reason}")
 
     def _could_not_plant(self, suspect: Suspect, reason: str, observation: Observation | None = None) -> None:
-        self._note("control", suspect, "could not be planted", reason, observation)
+        self._note(suspect, "could not be planted", reason, observation)
         pytest.skip(f"could not be planted: {reason}")
 
-    def _note(self, part: Literal["suspect", "control"], suspect: Suspect, kind: str, reason: str, seen: Observation | None) -> None:
+    def _note(self, suspect: Suspect, kind: str, reason: str, seen: Observation | None) -> None:
+        part: Literal["suspect", "control"] = "control" if self.request.node.get_closest_marker("control") else "suspect"
         row = Row(
             part=part, suspect=suspect.name, test=in_words(self.request.node.name), asks=suspect.asks,
             kind=kind, reason=reason, cure=suspect.cure,

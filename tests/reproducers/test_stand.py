@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,3 +84,20 @@ def test_a_run_that_died_is_judged_by_its_death_and_one_broken_rule_convicts() -
     died, whole = (Observation(**{**vars(observed(code, finished=True)), **facts}) for code in (-6, 0))
     assert judge(died, [peak(1)]).reason == "exit status -6, last step 3"
     assert judge(whole, [growth(1), runnable(1), peak(1)]) == Judgement(kind="convicted", reason="0 MB at most, 0 MB are allowed")
+
+
+SUSPECTS = sorted((Path(__file__).parents[2] / "reproducers").glob("test_*.py"))
+
+
+@pytest.mark.parametrize("path", SUSPECTS, ids=lambda path: path.stem)
+def test_every_suspect_has_a_program_and_a_control_that_plants_the_fault(path: Path) -> None:
+    tests = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    called = {name: {test.name for test in tests if f"stand.{name}(" in ast.unparse(test)} for name in ("clears", "convicts")}
+    controls = {test.name for test in tests if "pytest.mark.control" in map(ast.unparse, test.decorator_list)}
+    assert called["clears"]
+    assert called["convicts"]
+    assert called["convicts"] <= controls
+    keywords = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.keyword) and node.arg == "program"]
+    programs = [str(keyword.value.value) for keyword in keywords if isinstance(keyword.value, ast.Constant)]
+    assert programs
+    assert all((path.parent / "suspects" / f"{program}.py").exists() for program in programs)
