@@ -52,20 +52,25 @@ class Bounds:
         self._where = ""
         self._killed_before = 0  # in groups that it has left
         self._own: Place | None = None
+        self._kills_before: int | None = None
+        self._pids_groups: list[Place] = []
         self.memory_groups: list[Place] = []
         self._find_groups()
 
     def _find_groups(self) -> None:
         """Again whenever it was moved: a launcher may do that after its start."""
         try:
+            Path(f"/proc/{self.main}/mountinfo").read_text()  # refused of a zombie, whose group reads as the outermost one
             where = Path(f"/proc/{self.main}/cgroup").read_text()
         except OSError:  # it is gone, or this system has none
             return
         if where == self._where:
             return
+        memory = around(self.main, "memory")
+        if self._own and not memory:  # it has just become one
+            return
         self._killed_before += self.oom_kills() or 0
         self._where = where
-        memory = around(self.main, "memory")
         self.memory_groups = [place for place in memory if place.memory_limit()]
         self._pids_groups = [place for place in around(self.main, "pids") if place.pids_limit()]
         self._own = next(iter(memory), None)

@@ -207,6 +207,18 @@ def test_the_limit_of_a_group_that_a_launcher_moves_the_program_into_is_found(wa
     assert (done.observation.memory.limit_bytes, done.observation.memory.oom_kills) == (100 << 20, 1)
 
 
+@needs_cgroup
+@pytest.mark.slow
+@pytest.mark.skipif(not CAN_DROP_RIGHTS, reason="the rights of root cannot be dropped here")
+def test_without_rights_the_kernels_counter_still_tells_who_ended_it(tmp_path: Path, small_group: Path) -> None:
+    argv = [sys.executable, JOIN, str(small_group), "120", *NO_RIGHTS, *TOOL, "watch", "--", sys.executable, REMEMBERS, "grows", "2000"]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 137, done.stderr
+    (seen,) = observations(only_run(tmp_path))
+    assert (seen.memory.oom_kills, seen.memory.limit_bytes) == (1, 120 << 20)
+    assert any(one.what == "kernel log" for one in seen.not_collected) or seen.kernel_lines
+
+
 def test_descriptors_that_only_grow_are_told_before_their_limit(watched: Watched, capfd: pytest.CaptureFixture[str]) -> None:
     leak = "import os, resource, time; resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))\nfor step in range(400):\n os.dup(0); "
     done = watched(leak + "print('step', step, flush=True); time.sleep(0.02)")
