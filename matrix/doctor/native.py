@@ -42,6 +42,7 @@ class Native:
     needed: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
     build_id: str | None = None
+    importable: bool = True  # its package has Python files; False: it only brings libraries for others
 
     @property
     def names(self) -> set[str]:
@@ -52,10 +53,10 @@ class Native:
 def libraries(python: Interpreter, search: Iterable[str] = ()) -> list[Native]:
     """Each file once.  `search`: folders that the loader looks into before its own (LD_LIBRARY_PATH)."""
     found: dict[Path, Native] = {}
-    for path, owner in _files(python):
+    for path, owner, importable in _files(python):
         real = Path(os.path.realpath(path))  # a wheel may ship links
         if real not in found and (native := read(real, owner)):
-            found[real] = native
+            found[real] = dataclasses.replace(native, importable=importable)
     natives = list(found.values())
     return natives + list(_of_the_system(natives, [*search, *SYSTEM_FOLDERS]))
 
@@ -82,6 +83,18 @@ def users(of: Native, natives: Iterable[Native]) -> list[Native]:
     return [each for each in natives if each.path != of.path and of.names & set(each.needed)]
 
 
+def askers(of: Native, natives: list[Native]) -> list[Native]:
+    """Libraries of packages that can be imported and that ask for it, themselves or through libraries of others."""
+    found: list[Native] = []
+    todo, known = [of], {of.path}
+    while todo:
+        for user in users(todo.pop(), natives):
+            if user.path not in known:
+                known.add(user.path)
+                (found if user.importable else todo).append(user)
+    return found
+
+
 def openblas_version(path: Path) -> tuple[int, ...] | None:
     """As the library itself says; wheels do not."""
     with path.open("rb") as source, mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -89,21 +102,22 @@ def openblas_version(path: Path) -> tuple[int, ...] | None:
         return tuple(map(int, told[1].split(b"."))) if told else None
 
 
-def _files(python: Interpreter) -> Iterator[tuple[Path, str]]:
-    """By the records of what is installed; folders whose packages have none (Debian's, conda's) are walked."""
+def _files(python: Interpreter) -> Iterator[tuple[Path, str, bool]]:
+    """Path, owner, whether that can be imported.  By the records of what is installed; folders whose packages have none (Debian's,
+    conda's) are walked."""
     walk = set()
     for each in python.distributions:
         for path in each.native:
-            yield path, f"{each.name} {each.version}"
+            yield path, f"{each.name} {each.version}", bool(each.tops)
         if not each.tags:
             walk |= {path for path in python.paths if Path(path).name in PACKAGE_FOLDERS}
     for top in sorted(walk):
         for folder, _, names in os.walk(top):
             owner = (*Path(folder).relative_to(top).parts, top)[0]
-            yield from ((Path(folder, name), owner) for name in names if SUFFIX.search(name))
+            yield from ((Path(folder, name), owner, True) for name in names if SUFFIX.search(name))
     prefix = Path(python.prefix)
     if (prefix / "conda-meta").is_dir():
-        yield from ((path, "conda") for path in sorted((prefix / "lib").iterdir()) if SUFFIX.search(path.name))
+        yield from ((path, "conda", False) for path in sorted((prefix / "lib").iterdir()) if SUFFIX.search(path.name))
 
 
 def _of_the_system(natives: list[Native], folders: list[str]) -> Iterator[Native]:

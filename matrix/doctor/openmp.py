@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from matrix.doctor.finding import NotSeen, Seen, check
-from matrix.doctor.native import Native, openblas_version, users
+from matrix.doctor.native import Native, askers, openblas_version
 from matrix.doctor.place import Place
 from matrix.evidence.runtimes import REGISTERING
 
@@ -23,7 +23,7 @@ def listed(natives: Iterable[Native], place: Place) -> tuple[str, ...]:
 
 def asked_for(runtime: Native, place: Place) -> list[str]:
     """Other packages that ask the loader for it."""
-    return sorted({user.owner for user in users(runtime, place.libraries)} - {runtime.owner})
+    return sorted({user.owner for user in askers(runtime, place.libraries)} - {runtime.owner})
 
 
 @check(
@@ -48,9 +48,13 @@ def duplicate(place: Place) -> Iterator[Seen]:
     runtimes = place.of_family(REGISTERING)
     if len(runtimes) < 2:
         return
-    wanted = {name for each in runtimes if users(each, place.libraries) for name in {each.soname or each.path.name}}
+    wanted = {each.soname or each.path.name for each in runtimes if askers(each, place.libraries)}
     certain = len(wanted) > 1 or place.system == "darwin"
-    why = "and libraries ask for each by its own name" if len(wanted) > 1 else "under one name, or not asked for by any library"
+    why = (
+        "and libraries ask for each by its own name"
+        if len(wanted) > 1
+        else "under one name, or not asked for by a package that can be imported"
+    )
     if place.system == "darwin":
         why = "each package loads its own by path there"
     summary = (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import os
 import shutil
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 import pytest
@@ -54,7 +54,12 @@ class Environment:
 
 
 def make_environment(folder: Path) -> Environment:
-    venv.EnvBuilder(symlinks=True).create(folder)
+    """As the venv module would, without its scripts."""
+    real = Path(os.path.realpath(sys.executable))
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to(real)
+    (folder / "pyvenv.cfg").write_text(f"home = {real.parent}\ninclude-system-site-packages = false\n")
+    (folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages").mkdir(parents=True)
     return Environment(folder)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from matrix.doctor import elf
-from matrix.doctor.native import read, users
+from matrix.doctor.native import askers, read, users
 from tests.matrix.doctor_places import LINUX, Environment, compiled, look, make_environment, real_library, severities
 
 pytestmark = pytest.mark.skipif(not LINUX, reason="reads ELF files")
@@ -30,13 +30,14 @@ def libiomp5() -> Path:
     return real_library("intel-openmp", "libiomp5.so")
 
 
-def with_user(environment: Environment, name: str, runtime: bytes, file: str) -> Path:
+def with_user(environment: Environment, name: str, runtime: bytes, file: str, *, importable: bool = True) -> Path:
     """A package with an OpenMP runtime and a library that asks for it, as wheels have them."""
     folder = environment.site / name
     folder.mkdir()
     (folder / file).write_bytes(runtime)
     user = compiled(folder, "_user.so", USES_OPENMP, f"-L{folder}", f"-l:{file}", "-Wl,-rpath,$ORIGIN")
-    environment.add(name, "1.0", {f"{name}/{file}": folder.joinpath(file).read_bytes(), f"{name}/_user.so": user.read_bytes()})
+    files = {f"{name}/{file}": folder.joinpath(file).read_bytes(), f"{name}/_user.so": user.read_bytes()}
+    environment.add(name, "1.0", {**files, **({f"{name}/__init__.py": ""} if importable else {})})
     return user
 
 
@@ -67,6 +68,21 @@ def test_two_copies_under_one_name_are_a_warning_and_do_not_abort_when_asked_for
     assert run_with(first, second).stdout == "survived\n"
 
 
+def test_a_package_that_only_brings_libraries_asks_for_nothing_unless_one_that_is_imported_asks_for_them(
+    environment: Environment, libiomp5: Path
+) -> None:
+    runtime = libiomp5.read_bytes()
+    with_user(environment, "first", runtime, "libiomp5.so")
+    brings = with_user(environment, "second", runtime.replace(b"libiomp5.so\0", b"libiomp6.so\0"), "libiomp6.so", importable=False)
+    assert severities("openmp-duplicate", environment.place()) == ["warning"]
+    uses = compiled(environment.folder, "uses.so", "int use(void); int f(void) { return use(); }", f"-L{brings.parent}", "-l:_user.so")
+    environment.add("third", "1.0", {"third/__init__.py": "", "third/_uses.so": uses})
+    place = environment.place()
+    (second,) = (each for each in place.libraries if each.path.name == "libiomp6.so")
+    assert [each.owner for each in askers(second, place.libraries)] == ["third 1.0"]
+    assert severities("openmp-duplicate", place) == ["error"]
+
+
 def test_one_runtime_that_is_linked_to_twice_is_no_duplicate(environment: Environment, libiomp5: Path) -> None:
     environment.add("one", "1.0", {"one/libiomp5.so": libiomp5})
     (environment.site / "two").mkdir()
@@ -94,7 +110,7 @@ def test_gnu_and_llvm_together_are_worth_a_warning_only_when_another_package_ask
     environment.add("gnu", "1.0", {"gnu/libgomp-0a.so.1": real_library("faiss-cpu", "libgomp")})
     assert severities("openmp-mixed", environment.place()) == ["info"]
     user = compiled(environment.folder, "_user.so", USES_OPENMP, f"-L{environment.site}/intel", "-l:libiomp5.so")
-    environment.add("user", "1.0", {"user/_user.so": user})
+    environment.add("user", "1.0", {"user/_user.so": user, "user/__init__.py": ""})
     [finding] = look("openmp-mixed", environment.place())
     assert finding.severity == "warning" and "asked for by user 1.0" in finding.summary
 
