@@ -330,6 +330,9 @@ class Fault:
     code: str = ""  # instruction bytes at ip in hexadecimal; "": not in the core
     mapped_bytes: int | None = None  # address space of the process at the crash; None: unknown
     si_code: int | None = None  # of the signal; None: unknown
+    index_bytes: int | None = (
+        None  # how far the instruction's index led from a pointer into memory to where there is none; None: no index, or unknown
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -804,12 +807,15 @@ def write_text(path: Path, text: str, *, sync: bool = True) -> None:
     Without `sync` (10 ms) that holds for every death of this process, but not for one of the machine."""
     folder, name = os.path.split(path)
     part = os.path.join(folder, f".{name}.{os.getpid()}.part")
-    with open(part, "wb", buffering=0) as sink:
+    sink = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    try:
         left = memoryview(text.encode())
         while left:
-            left = left[sink.write(left) :]
+            left = left[os.write(sink, left) :]
         if sync:
-            os.fsync(sink.fileno())
+            os.fsync(sink)
+    finally:
+        os.close(sink)
     os.replace(part, path)
 
 

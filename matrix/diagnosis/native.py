@@ -214,7 +214,10 @@ def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
     """What kind of place the address is."""
     address, does = fault.address, {"write": "wrote", "execute": "jumped"}.get(fault.access or "", "read")
     where = f"native code{_in(fault)} {does}"
-    if fault.trap == "general protection":
+    if fault.index_bytes is not None and _by_index(fault):
+        fact = f"{where} {_far(fault.index_bytes)} a place that it has a pointer to, by an index, and nothing is mapped there"
+        yield from ((ARGUMENT, 3.5, fact), (CORRUPTION, 1.0 if fault.access == "write" else 0.5, fact), (RACE, 0.5, fact))
+    elif fault.trap == "general protection":
         fact = f"native code{_in(fault)} used something as a pointer that is no address"
         yield from ((CORRUPTION, 1.5, fact), (RACE, 1.0, fact), (ARGUMENT, 0.5, fact))
     elif address is None:
@@ -238,6 +241,17 @@ def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
     else:
         fact = f"{where} at {address:#x}, which belongs to {fault.mapping} and may not be used so"
         yield from ((ARGUMENT, 1.5, fact), (CORRUPTION, 1.0, fact))
+
+
+def _by_index(fault: Fault) -> bool:
+    """Not a null pointer, and neither the next step of a loop nor what was given back: those have places of their own."""
+    return (fault.address is None or fault.address >= NULL) and not _behind_the_end(fault) and not _at_start_of_freed(fault)
+
+
+def _far(count: int) -> str:
+    units = ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "bytes"))
+    shift, name = next(((shift, name) for shift, name in units if abs(count) >> shift), (0, "bytes"))
+    return f"{abs(count) / (1 << shift):.0f} {name} {'behind' if count > 0 else 'before'}"
 
 
 def _at_start_of_freed(fault: Fault) -> bool:

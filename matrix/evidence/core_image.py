@@ -21,6 +21,9 @@ MOST_HEADERS = 1 << 20
 SEARCHED_BYTES = 128 << 10  # a handler's own frames are smaller
 # rt_sigframe: return address, uc_flags, uc_link, uc_stack (24 bytes), then 23 registers.
 FRAME_REGISTERS, FRAME_BYTES = 8 + 8 + 8 + 24, 8 + 8 + 8 + 24 + 23 * 8
+# Their order in a prstatus and in a signal frame, as numbers of an instruction's encoding (0 rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, ...).
+IN_PRSTATUS = {0: 15, 1: 14, 2: 13, 3: 12, 4: 5, 5: 3, 6: 11, 7: 10, 8: 9, 9: 8, 10: 0, 11: 1, 12: 2, 13: 6, 14: 7, 19: 4}
+IN_FRAME = {0: 8, 1: 9, 2: 10, 3: 11, 4: 12, 5: 13, 6: 14, 7: 15, 8: 7, 9: 6, 10: 5, 11: 3, 12: 2, 13: 0, 14: 1, 15: 4}
 REG_RSP, REG_RIP, REG_CS, REG_ERROR, REG_TRAP, REG_CR2 = 15, 16, 18, 19, 20, 22
 USER_CS, PAGE_FAULT = 0x33, 14
 RAISES = {0: (8,), 3: (5,), 6: (4,), 13: (11,), PAGE_FAULT: (7, 11), 17: (7,), 19: (8,)}  # signals by the processor's number of the trap
@@ -51,6 +54,7 @@ class Interrupted:
     si_code: int | None = None  # None: the registers are from a signal frame
     trap: int | None = None  # the processor's number of it, and its error code; None: only a signal frame holds them
     error: int | None = None
+    registers: dict[int, int] = dataclasses.field(default_factory=dict)  # by number of an encoding
 
 
 class CoreImage:
@@ -85,8 +89,12 @@ class CoreImage:
         (tid,), (ip,), (sp,) = (struct.unpack_from(form, status, at) for form, at in (("<i", 32), ("<Q", RIP), ("<Q", RSP)))
         number, _, code = struct.unpack_from("<iii", info, 0)
         (address,) = struct.unpack_from("<Q", info, 16)
+        if code > 0 and number in FAULTS:
+            values = struct.unpack_from("<27Q", status, 112)
+            registers = {name: values[at] for at, name in IN_PRSTATUS.items()}
+            return Interrupted(tid=tid, signal=number, si_code=code, address=address, ip=ip, sp=sp, registers=registers)
         if code > 0:
-            return Interrupted(tid=tid, signal=number, si_code=code, address=address, ip=ip, sp=sp) if number in FAULTS else None
+            return None
         return self._below_the_handler(tid, number, sp) if number in FAULTS else None
 
     def segment(self, address: int) -> Segment | None:
@@ -125,6 +133,7 @@ class CoreImage:
                     sp=registers[REG_RSP],
                     trap=trap,
                     error=registers[REG_ERROR],
+                    registers={name: registers[at] for at, name in IN_FRAME.items()},
                 )
         return None
 

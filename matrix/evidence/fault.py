@@ -14,9 +14,11 @@ from typing import Literal, NamedTuple
 
 from matrix.evidence import core_image
 from matrix.evidence.core_image import CoreImage, Interrupted
+from matrix.evidence.operand import operand
 from matrix.records import Fault, ShortFile
 
 PAGE = 4096
+SIGNED = 1 << 63
 CODE_BYTES = 16
 SIGBUS, SIGSEGV = 7, 11
 NO_ADDRESS = "segfault without an address"
@@ -83,6 +85,7 @@ def _of_image(image: CoreImage, state: Interrupted, files: list[Mapping], stack_
     trap = "bus error" if state.signal == SIGBUS else trap
     address = state.address if trap in ("segfault", "bus error") else None
     at_ip = _at(files, state.ip)
+    code = _code(image, at_ip, state.ip)
     return Fault(
         mapped_bytes=sum(segment.end - segment.start for segment in image.segments),
         source="core",
@@ -97,9 +100,22 @@ def _of_image(image: CoreImage, state: Interrupted, files: list[Mapping], stack_
         mapping="" if address is None else _what_is_at(image, files, address),
         stack_distance_bytes=None if address is None else address - state.sp,
         stack_left_bytes=_stack_left(image, state.sp, stack_limit_bytes),
-        code=_code(image, at_ip, state.ip),
+        code=code,
         si_code=state.si_code,
+        index_bytes=_index_bytes(image, state, code),
     )
+
+
+def _index_bytes(image: CoreImage, state: Interrupted, code: str) -> int | None:
+    """How far an index led from memory that there is to where there is none."""
+    found = operand(bytes.fromhex(code), state.registers)
+    if found is None or found.base is None or found.index is None or image.segment(found.address):
+        return None
+    from_base, from_index = image.segment(found.base), image.segment(found.index)
+    if bool(from_base) == bool(from_index):
+        return None  # both lead somewhere, or neither: it cannot be told which one is the pointer
+    start = found.base if from_base else found.index
+    return (found.address - start + SIGNED) % (2 * SIGNED) - SIGNED
 
 
 def short_files(pid: int, maps: str, address: int | None, *, sampled: str = "") -> list[ShortFile]:

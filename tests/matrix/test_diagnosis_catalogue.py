@@ -116,6 +116,7 @@ NATIVE: dict[str, tuple[str, dict[str, Any]]] = {
         died(messages=says("heap damaged", "free(): double free detected in tcache 2")),
     ),
     "an index that points nowhere": ("native_bad_argument", segv(faults=[fault(0x7F1234567890)])),
+    "an index to nowhere": ("native_bad_argument", segv(faults=[fault(None, trap="general protection", index_bytes=1 << 44)])),
     "a read behind the end": ("native_bad_argument", segv(faults=[fault(0x7F1234567000, access="read")])),
     "an instruction that is unknown": (
         "illegal_instruction",

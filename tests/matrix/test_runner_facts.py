@@ -47,6 +47,37 @@ def test_the_address_that_could_not_be_written_is_told_though_a_handler_raised_t
     assert found.stack_left_bytes is not None and found.stack_left_bytes > 7 * MIB
 
 
+GATHER = """
+#include <stdlib.h>
+static float *table;
+void make(void) { table = malloc(4000); for (int i = 0; i < 1000; i++) table[i] = i; }
+float gather(long row) { return table[row]; }
+float loose(float *row) { return *row; }
+"""
+
+
+@pytest.fixture
+def gather(tmp_path: Path) -> Path:
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs gcc")
+    source, library = tmp_path / "gather.c", tmp_path / "libgather.so"
+    source.write_text(GATHER)
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", str(source), "-o", str(library)], check=True, timeout=60)
+    return library
+
+
+@needs_cores
+@pytest.mark.parametrize("hook", [True, False], ids=["faulthandler on top", "bare"])
+@pytest.mark.parametrize("row", [1 << 42, 1 << 36, -(1 << 33)], ids=["no address at all", "far behind", "far before"])
+def test_an_index_that_leads_to_nowhere_is_told_from_a_pointer_that_does(observe: Observe, gather: Path, hook: bool, row: int) -> None:
+    load = f"import ctypes; job = ctypes.CDLL({str(gather)!r}); job.make();"
+    indexed = fault_of(observe(f"{load} job.gather(ctypes.c_long({row}))", hook=hook))
+    pointed = fault_of(observe(f"{load} job.loose(ctypes.c_void_p({row} & (1 << 64) - 1))", hook=hook))
+    assert indexed.index_bytes == 4 * row and indexed.library == "libgather.so"
+    assert pointed.index_bytes is None and pointed.library == "libgather.so"
+
+
 DEEP = """
 #include <string.h>
 int deep(int n) { volatile char b[512]; b[0] = n; return n ? deep(n - 1) + b[0] : 0; }
