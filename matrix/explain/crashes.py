@@ -8,9 +8,9 @@ from matrix.evidence import crash_report, fault, native_stacks, runtimes
 from matrix.evidence.core_image import CoreImage
 from matrix.evidence.core_notes import read_core
 from matrix.evidence.exit import signal_name
-from matrix.explain.part import WAITED, Ending, Line, Part, Piece
+from matrix.explain.part import NUMBERS, WAITED, Line, Part, Piece, by_signal
 from matrix.explain.sources import Source, Unreadable
-from matrix.records import Exit, Fault, Frame, Library
+from matrix.records import Fault, Frame, Library
 
 CORE_TYPE = 4  # e_type of an ELF core
 SHOWN_FRAMES = 6
@@ -33,7 +33,7 @@ def read_core_file(source: Source) -> Part:
     if twice := runtimes.duplicates(libraries):
         pieces.append(_duplicates(source, twice))
     name = signal_name(number) if number else None
-    ending = [Ending(exit=Exit(returncode=-number, signal=name, core_dumped=True), where=source.name, by=WAITED)] if number and name else []
+    ending = [by_signal(name, source.name, WAITED, core=True)] if name else []
     return Part(
         kinds=frozenset(("core",)),
         pieces=pieces,
@@ -110,11 +110,10 @@ def read_report(source: Source) -> Part | None:
         not_proves="which Python line it was: macOS lists native frames only; that the crashing library is at fault",
         grade="supported",
     )
-    exit_ = _exit(name)
     return Part(
         kinds=frozenset(("crash report",)),
         pieces=[piece],
-        endings=[Ending(exit=exit_, where=where, by=WAITED)] if exit_ else [],
+        endings=[by_signal(name, where, WAITED)] if name in NUMBERS else [],
         main=report.pid,
         stack=report.stack,
         other_stacks=report.others,
@@ -128,12 +127,6 @@ def _named_signal(text: str) -> str | None:
     exception = body.get("exception")
     name = exception.get("signal") if isinstance(exception, dict) else None
     return name if isinstance(name, str) and name.startswith("SIG") else None
-
-
-def _exit(name: str | None) -> Exit | None:
-    """Numbers of this machine; only the name is the report's."""
-    number = next((number for number in range(1, 32) if signal_name(number) == name), None)
-    return Exit(returncode=-number, signal=name) if number and name else None
 
 
 def _jetsam(source: Source, killed: dict[int, str]) -> Part:

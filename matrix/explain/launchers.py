@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from matrix.evidence.deaths import Said
 from matrix.evidence.exit import signal_name
 from matrix.explain.meanings import SPECIAL
-from matrix.explain.part import INFERRED, SHELL, WAITED, Ending, Part, Piece
+from matrix.explain.part import INFERRED, SHELL, WAITED, Ending, Part, Piece, by_signal
 from matrix.explain.sources import Source
 from matrix.records import Exit, Finding
 
@@ -60,12 +60,7 @@ def _shell(source: Source) -> Iterator[Part]:
         not_proves="who sent it, and that memory ran out: the shell prints this word for every SIGKILL" if name == "SIGKILL" else "why",
         grade="unknown" if name == "SIGKILL" else "suspected",
     )
-    yield Part(pieces=[piece], endings=[_ending(name, where, SHELL, core)], main=pid)
-
-
-def _ending(name: str, where: str, by: int, core: bool = False) -> Ending:
-    number = next(number for number in range(1, 65) if signal_name(number) == name)
-    return Ending(exit=Exit(returncode=-number, signal=name, core_dumped=core), where=where, by=by)
+    yield Part(pieces=[piece], endings=[by_signal(name, where, SHELL, core=core)], main=pid)
 
 
 # ------------------------------------------------------------------ torchrun
@@ -146,7 +141,7 @@ def _codes(source: Source) -> Iterator[Part]:
             not_proves="who sent it, and that memory ran out" if name == "SIGKILL" else "why; the launcher's own status 1 only follows",
             grade="unknown" if name == "SIGKILL" else "suspected",
         )
-        yield Part(pieces=[piece], endings=[_ending(name, where, WAITED)])
+        yield Part(pieces=[piece], endings=[by_signal(name, where, WAITED)])
 
 
 # ------------------------------------------------------------------ Ray

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 from matrix.diagnosis.endings import ABOUT_ANOTHER
 from matrix.evidence import deaths, environment, kernel, log, messages, metrics
-from matrix.evidence.exit import signal_name
 from matrix.evidence.messages import PID
 from matrix.evidence.progress import LOOK_BYTES, ProgressParser
 from matrix.explain import launchers, slurm
 from matrix.explain.meanings import MEANINGS, SPECIAL
-from matrix.explain.part import INFERRED, Ending, Part, Piece, joined
+from matrix.explain.part import INFERRED, Ending, Part, Piece, by_signal, joined
 from matrix.explain.sources import Source
 from matrix.records import Exit, Message, Progress, PythonError
 
@@ -30,7 +29,6 @@ FAULTS = {
     "Floating point exception": "SIGFPE", "Floating-point exception": "SIGFPE",
 }  # fmt: skip
 OTHERS = re.compile(f"{kernel.DEATH.pattern}|{slurm.EVENTS.pattern}")
-BY_NAME = {name: number for number in range(1, 32) if (name := signal_name(number))}
 
 
 def read(source: Source) -> Part:
@@ -51,11 +49,6 @@ def read(source: Source) -> Part:
     return joined(
         [Part(kinds=frozenset(("output",)), logs=[source.name], tail=log.last_lines(text, TAIL_LINES), metrics=metrics.metrics(text)), part]
     )
-
-
-def ended_by(name: str, where: str, by: int = INFERRED) -> Ending:
-    """By that signal."""
-    return Ending(exit=Exit(returncode=-BY_NAME[name], signal=name), where=where, by=by)
 
 
 # ------------------------------------------------------------------ how far it got
@@ -144,7 +137,7 @@ def _fatal(source: Source) -> Part:
         grade="supported",
     )
     modules = environment.packages(log.extension_modules(source.tail))
-    return Part(pieces=[piece], dumps=[dump], endings=[ended_by(name, where)] if name else [], native_imports=modules)
+    return Part(pieces=[piece], dumps=[dump], endings=[by_signal(name, where, INFERRED)] if name else [], native_imports=modules)
 
 
 def _timer(source: Source) -> Part:
@@ -170,7 +163,7 @@ def _messages(source: Source) -> Part:
     if peer_is_gone(log.python_error(source.tail)):  # its EOFError is of a connection, not of a file
         found = [one for one in found if not (one.kind == "corrupt input" and "EOFError" in one.text)]
     last = [one for one in found if one.kind in ENDS_WITH and _is_last(source, one)]
-    endings = [ended_by(ENDS_WITH[one.kind], source.place(one.text[:60])) for one in last]
+    endings = [by_signal(ENDS_WITH[one.kind], source.place(one.text[:60]), INFERRED) for one in last]
     told = {"fatal python error"} | ({"worker died"} if any(one.signal for one in deaths.said(source.tail)) else set())  # by others here
     return Part(pieces=[_said(source, one) for one in found if one.kind not in told], messages=found, endings=endings)
 

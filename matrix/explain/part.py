@@ -6,9 +6,13 @@ import dataclasses
 from collections.abc import Iterable
 
 from matrix.evidence.deaths import Said
+from matrix.evidence.exit import signal_name
 from matrix.records import CrashDump, Exit, Fault, Finding, Frame, Library, Message, Metric, Progress, PythonError
 
 GIVEN, SCHEDULER, WAITED, SHELL, INFERRED = range(5)  # who says how it ended, the most direct first
+
+
+NUMBERS = {name: number for number in range(1, 65) if (name := signal_name(number))}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,6 +33,11 @@ class Ending:
     exit: Exit
     where: str
     by: int  # GIVEN ... INFERRED
+
+
+def by_signal(name: str, where: str, by: int, *, core: bool = False) -> Ending:
+    """It ended by that signal, `SIGSEGV`; numbers are those of this machine."""
+    return Ending(exit=Exit(returncode=-NUMBERS[name], signal=name, core_dumped=core), where=where, by=by)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

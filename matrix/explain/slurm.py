@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Iterator
 
 from matrix.evidence.exit import signal_name
-from matrix.explain.part import INFERRED, SCHEDULER, Ending, Part, Piece
+from matrix.explain.part import INFERRED, SCHEDULER, Ending, Part, Piece, by_signal
 from matrix.explain.sources import Source
 from matrix.explain.statuses import SLURM_OOM, of_pair
-from matrix.records import Exit, Finding
+from matrix.records import Finding
 
 FIELDS = ("JobID", "State", "ExitCode", "MaxRSS", "ReqMem", "Elapsed", "Timelimit", "NodeList", "DerivedExitCode")
 SACCT = "sacct -j JOBID -P --format=" + ",".join(FIELDS)
@@ -66,6 +66,11 @@ STATES: dict[str, Meaning] = {
         0.0,
     ),
 }
+# What a state implies where no step tells more.
+ASKED = ("TIMEOUT", "DEADLINE", "PREEMPTED", "CANCELLED")
+ENDS = dict.fromkeys(ASKED, "SIGTERM") | dict.fromkeys(("OUT_OF_MEMORY", "NODE_FAIL"), "SIGKILL")
+    ("OUT_OF_MEMORY", "NODE_FAIL"), "SIGKILL"
+)
 STATE = re.compile(rf"^\s*(?P<state>{'|'.join(STATES)})\+?(?: by (?P<uid>\d+))?\s*$")
 CONTROL = re.compile(rf"\bJobState=(?P<state>{'|'.join(STATES)})\b")
 EVENTS = re.compile(r"Detected (?P<count>\d+) oom[_-]kill events?(?:\(s\))? in (?:StepId=|step )(?P<step>[\w.+]+)")
@@ -240,13 +245,11 @@ def _of_state(where: str, read: str, state: str, uid: str) -> Part:
     proves, not_proves, grade, cause, weight = STATES[state]
     memory = state == "OUT_OF_MEMORY"
     fact = f"Slurm says {state}{uid}: {proves}"
-    ends = {"OUT_OF_MEMORY": 9, "TIMEOUT": 15, "DEADLINE": 15, "NODE_FAIL": 9, "PREEMPTED": 15, "CANCELLED": 15}
-    number = ends.get(state)
-    inferred = Exit(returncode=-number, signal=signal_name(number)) if number else None
+    name = ENDS.get(state)
     return Part(
         kinds=frozenset(("slurm",)),
         pieces=[Piece(where=where, read=f"{read}{uid}", proves=proves, not_proves=not_proves, grade=grade)],
-        endings=[Ending(exit=inferred, where=f"{where} (the state)", by=INFERRED)] if inferred else [],
+        endings=[by_signal(name, f"{where} (the state)", INFERRED)] if name else [],
         group_kills=1 if memory else None,
         findings=[Finding(cause=cause, rule="scheduler", weight=weight, fact=fact, attempt="remains", file=where)] if cause else [],
     )

@@ -112,6 +112,14 @@ def test_a_program_that_is_not_python_says_why_there_is_no_stack_and_what_would_
 
 
 @linux
+def test_a_loop_at_one_place_is_neither_still_nor_moving(start: Start) -> None:
+    job = start("while True: pass")
+    found = look(job.pid, every_s=1)
+    assert found.state in ("busy at one place", "between")  # how much of a processor it gets is the machine's load
+    assert found.classes == {job.pid: "spin"}
+
+
+@linux
 def test_output_that_grows_is_a_sign_of_life(start: Start) -> None:
     ticks = "import time, itertools\nfor n in itertools.count(): print('step', n, flush=True); time.sleep(0.1)"
     found = look(start(ticks, says=b"step 1").pid)
