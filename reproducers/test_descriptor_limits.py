@@ -31,6 +31,8 @@ def test_a_low_limit_is_seen_and_sharing_by_files_does_without_descriptors(stand
     observation, report = stand.convicts(suspect("--sharing", "file_descriptor", nofile=FEW))
     assert observation.progress.last_step is not None
     assert observation.progress.last_step < BATCHES
-    assert "too many open files" in report.lower()
+    assert "set_sharing_strategy" in report
+    most = max(process.descriptors or 0 for process in observation.memory.processes)
+    assert most > FEW[0] / 2  # torch's words for it differ from one place to the other
     _, judgement = stand.asks(suspect("--sharing", "file_system", nofile=FEW))
     assert judgement.kind == "cleared"

@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--sharing", default="", help="of torch.multiprocessing; absent: torch's own choice")
     options = parser.parse_args()
     if options.sharing:
-        torch.multiprocessing.set_sharing_strategy(options.sharing)
+        torch.multiprocessing.set_sharing_strategy(options.sharing)  # type: ignore[no-untyped-call]
     kept = []
     for step, batch in enumerate(DataLoader(Pairs(4 * options.batches), batch_size=4, num_workers=options.workers), start=1):
         kept.append(batch)
