@@ -69,8 +69,6 @@ STATES: dict[str, Meaning] = {
 # What a state implies where no step tells more.
 ASKED = ("TIMEOUT", "DEADLINE", "PREEMPTED", "CANCELLED")
 ENDS = dict.fromkeys(ASKED, "SIGTERM") | dict.fromkeys(("OUT_OF_MEMORY", "NODE_FAIL"), "SIGKILL")
-    ("OUT_OF_MEMORY", "NODE_FAIL"), "SIGKILL"
-)
 STATE = re.compile(rf"^\s*(?P<state>{'|'.join(STATES)})\+?(?: by (?P<uid>\d+))?\s*$")
 CONTROL = re.compile(rf"\bJobState=(?P<state>{'|'.join(STATES)})\b")
 EVENTS = re.compile(r"Detected (?P<count>\d+) oom[_-]kill events?(?:\(s\))? in (?:StepId=|step )(?P<step>[\w.+]+)")
