@@ -1,6 +1,6 @@
 """An auto-encoder as Lightning's quick start writes it, on made images.
 
-    python lightning_module.py --batch-size 512 --max-steps 300 --out runs/autoencoder
+    python lightning_module.py --batch-size 2048 --max-steps 60 --out runs/autoencoder
 
 The author moved from the outputs of `training_epoch_end` to a list of the module's own.
 """
@@ -23,7 +23,7 @@ class LitAutoEncoder(L.LightningModule):
 
     def training_step(self, batch, batch_idx):
         (x,) = batch
-        x = x.view(x.size(0), -1)
+        x = x.float() / 255
         loss = functional.mse_loss(self.decoder(self.encoder(x)), x)
         self.losses.append(loss)
         return loss
@@ -39,8 +39,8 @@ class LitAutoEncoder(L.LightningModule):
 def main() -> None:
     parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--batch-size", type=int, default=64, help="images of a step")
-    parser.add_argument("--max-steps", type=int, default=300, help="when to stop")
-    parser.add_argument("--width", type=int, default=256, help="of the hidden layers")
+    parser.add_argument("--max-steps", type=int, default=60, help="when to stop")
+    parser.add_argument("--width", type=int, default=64, help="of the hidden layers")
     parser.add_argument("--num-workers", type=int, default=0, help="of the data loader")
     parser.add_argument("--precision", default="32-true", help="as the Trainer takes it")
     parser.add_argument("--seed", type=int, default=7, help="of everything")
@@ -48,7 +48,7 @@ def main() -> None:
     args = parser.parse_args()
 
     L.seed_everything(args.seed)
-    images = TensorDataset(torch.rand(20_000, 28 * 28))
+    images = TensorDataset(torch.randint(0, 256, (125_000, 28 * 28), dtype=torch.uint8))
     loader = DataLoader(images, batch_size=args.batch_size, shuffle=True, num_workers=args.num_workers)
     trainer = L.Trainer(max_steps=args.max_steps, precision=args.precision, default_root_dir=args.out, accelerator="cpu")
     trainer.fit(LitAutoEncoder(args.width), loader)

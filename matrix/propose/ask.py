@@ -8,6 +8,7 @@ while, without GPUs and without a network for the model hubs.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -65,6 +66,22 @@ def _text(path: Path) -> str:
             return source.read(MOST_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def package_folders(command: CommandLine, env: Mapping[str, str]) -> list[Path]:
+    """Where the program's interpreter looks for packages, as it says itself; [] when it does not."""
+    python = shutil.which(command.interpreter or "python", path=env.get("PATH")) or sys.executable
+    found = [Path(text) for text in _search_path(python, tuple(sorted(env.items())))]
+    return [path for path in found if path.name in ("site-packages", "dist-packages") and path.is_dir()]
+
+
+@functools.cache
+def _search_path(python: str, env: tuple[tuple[str, str], ...]) -> list[str]:
+    asked = [python, "-c", "import sys; print(*sys.path, sep='\\0')"]
+    try:
+        return subprocess.run(asked, env=dict(env), capture_output=True, text=True, timeout=HELP_S).stdout.strip().split("\0")
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return []
 
 
 # ------------------------------------------------------------------ --help

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import platform
 import re
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matrix.evidence.runtimes import REGISTERING, identify
-from matrix.propose.ask import Sources, described_options
+from matrix.propose.ask import Sources, described_options, package_folders
 from matrix.propose.facts import Facts
 from matrix.propose.proposals import DUPLICATE_OK, THREAD_VARIABLES, Machine, Proposal, active, proposals
 from matrix.propose.rewrite import Rewritten, escaped, rewrite
@@ -75,7 +76,7 @@ def draft(
     asks = sources.parse_options if run_help is None else run_help
     options = described_options(command, cwd, env) if asks and command.kind != "code" else []
     config, settings = _settings(command, options, sources, cwd, env)
-    packages = _packages(command, env)
+    packages = package_folders(command, env)
     found = proposals(_addable(settings, command), _machine(packages, env, facts))
     varied = active(found)
     return Draft(
@@ -155,7 +156,7 @@ def _machine(packages: Sequence[Path], env: Mapping[str, str], facts: Facts | No
     return Machine(
         threads=int(threads) if re.fullmatch(r"[1-9]\d{0,4}", threads) else cpus,
         accelerator=next((name for name in ("cuda", "mps") if _is_here(name)), None),
-        openmp_runtimes=seen or _installed_runtimes(packages),
+        openmp_runtimes=seen or _installed_runtimes(tuple(packages)),
         duplicate_ok=env.get(DUPLICATE_OK, "").lower() in ("true", "1"),
     )
 
@@ -164,13 +165,8 @@ def _is_here(device: str) -> bool:
     return devices.why_unavailable(device) is None
 
 
-def _packages(command: CommandLine, env: Mapping[str, str]) -> list[Path]:
-    """Folders of packages beside the program's interpreter."""
-    found = shutil.which(command.interpreter or "python", path=env.get("PATH"))
-    return list((Path(found).parent.parent / "lib").glob("python3.*/site-packages")) if found else []
-
-
-def _installed_runtimes(packages: Sequence[Path]) -> tuple[str, ...]:
+@functools.cache
+def _installed_runtimes(packages: tuple[Path, ...]) -> tuple[str, ...]:
     """OpenMP runtimes of the LLVM and Intel family; asked of the files, nothing is imported."""
     folders = [folder for package in packages for folder in (package, package.parent.parent)]
     files = {path.resolve() for folder in folders for pattern in OPENMP_PLACES for path in folder.glob(pattern) if path.is_file()}

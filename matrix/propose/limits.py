@@ -31,6 +31,8 @@ def ends(draft: Draft) -> list[str]:
     ]
     if not draft.has_own_folder:
         lines.append("executor: {jobs: 1}  # no flag for its output folder was found: runs side by side would write to the same files")
+    elif not (draft.facts and draft.facts.memory_limit_bytes):
+        lines.append("executor: {jobs: 1}  # each run may take nearly all memory; with a limit of its own, write auto")
     return lines
 
 

@@ -63,9 +63,15 @@ def _identity(given: Given, by_flag: Mapping[str, Option]) -> str:
 
 def _of_given(given: Given, option: Option | None) -> Setting:
     long = option.flag if option and given.flag in option.flags else given.flag
-    shown = given.axis_flag
+    several = given.value is None and given.end > given.start + 1
     return Setting(
-        name=axis_name(long), role=role_of(long), value=given.value, flag=shown, option=option, given=given, where="in the command"
+        name=axis_name(long),
+        role=None if several else role_of(long),
+        value=given.value,
+        flag=given.axis_flag,
+        option=option,
+        given=given,
+        where="in the command",
     )
 
 

@@ -1,0 +1,107 @@
+"""What a log shows: how far it came, how it ended, and the pattern of its progress."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from matrix.evidence.progress import ProgressParser
+from matrix.propose import Facts, specification
+from matrix.propose.from_log import of_log
+from matrix.propose.steps import pattern_of
+from matrix.spec import load_spec
+
+BAR = "".join(
+    f"\rEpoch 0: {step / 10:3.0f}%|{'█' * (step // 100):10}| {step}/1000 [00:{step // 10:02d}<01:40, 10.00it/s]" for step in range(1, 118)
+)
+
+
+@pytest.fixture
+def log(tmp_path: Path):  # type: ignore[no-untyped-def]
+    def read(text: str) -> Facts:
+        path = tmp_path / "run.log"
+        path.write_text(text, encoding="utf-8")
+        return of_log(path, shown_as="run.log")
+
+    return read
+
+
+def test_a_bar_that_stops_in_the_middle_of_a_line_is_a_death_without_a_word(log) -> None:  # type: ignore[no-untyped-def]
+    facts = log(f"using device: cuda:0\nbatch size: 32\n{BAR}")
+    assert (facts.died, facts.signal, facts.error, facts.words) == (True, None, None, ())
+    assert (facts.last_step, facts.total_steps, facts.epoch, facts.seconds, facts.steps_per_s) == (117, 1000, 0, 11.0, 10.0)
+    assert (facts.device, facts.batch_size, facts.source, facts.progress) == ("cuda:0", 32, "run.log", None)
+    assert "117/1000" in facts.steps_seen
+
+
+@pytest.mark.parametrize(
+    ("end", "signal"),
+    [
+        ("Segmentation fault (core dumped)", "SIGSEGV"),
+        ("job.sh: line 3: 4711 Killed                  python train.py", "SIGKILL"),
+        ("Killed", "SIGKILL"),
+        ("Aborted (core dumped)", "SIGABRT"),
+        ("srun: error: node1: task 0: Exited with exit code 139", "SIGSEGV"),
+        ("failed (exitcode: -6) local_rank: 0 (pid: 7) of binary: /usr/bin/python", "SIGABRT"),
+        ("subprocess.CalledProcessError: died with <Signals.SIGBUS: 7>.", "SIGBUS"),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=1.0", "SIGKILL"),
+        ('Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: bad', None),
+        ("the learning rate was killed", None),
+    ],
+)
+def test_the_signal_is_read_from_the_words_of_shells_schedulers_and_launchers(log, end: str, signal: str | None) -> None:  # type: ignore[no-untyped-def]
+    facts = log("".join(f"step {step}/50 loss 0.{step}\n" for step in range(1, 20)) + end + "\n")
+    assert (facts.signal, facts.died, facts.last_step, facts.total_steps) == (signal, True, 19, 50)
+    assert facts.error == ("ValueError" if "ValueError" in end else None) or signal == "SIGBUS"
+
+
+def test_a_log_that_goes_to_the_end_is_no_death_and_no_observation(log, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    facts = log("".join(f"step {step}/50\n" for step in range(1, 51)) + "done\n")
+    assert facts.died is None
+    assert "observed" not in _specification(facts, tmp_path)
+
+
+def test_a_counter_in_words_of_its_own_gives_a_pattern_with_the_lines_that_it_matches(log, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    lines = [f"2026-01-05 10:{i // 60:02d}:{i % 60:02d} round {3 * i} of 900 | loss 0.{99 - i} | lr 1e-4" for i in range(1, 90)]
+    facts = log("\n".join(["loading 3 shards", *lines, "OMP: Error #15: Initializing libiomp5.so", "Aborted (core dumped)"]))
+    assert facts.progress is not None and facts.progress_lines[-1] == lines[-1]
+    assert (facts.last_step, facts.total_steps, facts.seconds, facts.signal) == (267, 900, 88.0, "SIGABRT")
+    text = _specification(facts, tmp_path)
+    assert f"#   {lines[-1]}" in text
+    spec = load_spec(tmp_path / "spec.yaml")
+    parser = ProgressParser(spec.run.progress)
+    parser.feed("stdout", (lines[4] + "\n").encode(), 0.0)
+    assert (parser.last_step, parser.total_steps) == (15, 900)
+    assert spec.observed[0].step == 267 and spec.observed[0].died
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"{i} 0.{i} 0.1" for i in range(1, 30)],
+        [f"[trainer] it={i:06d} loss=nan" for i in range(1, 30)],
+        [f"samples seen: {64 * i}, {i * 1.5:.2f} s" for i in range(1, 30)],
+        [f"host{i % 2}: update {i}/100 ({i}.0%)" for i in range(1, 30)],
+    ],
+)
+def test_the_pattern_that_is_found_is_one_that_the_tool_reads(lines: list[str]) -> None:
+    found = pattern_of(["nothing here", "Loaded 17 files", *lines])
+    assert found is not None
+    parser = ProgressParser(found[0])
+    parser.feed("stdout", ("\n".join(lines) + "\n").encode(), 0.0)
+    assert parser.last_step is not None and parser.last_step >= 29
+
+
+@pytest.mark.parametrize("lines", [[], ["loss 0.5"] * 9, [f"loss 0.{i}" for i in range(9)], [f"epoch took {i % 3} s" for i in range(9)]])
+def test_lines_without_a_number_that_grows_give_no_pattern(lines: list[str]) -> None:
+    assert pattern_of(lines) is None
+
+
+def _specification(facts: Facts, folder: Path) -> str:
+    (folder / "train.py").write_text("print()\n")
+    text = specification(["python", "train.py"], cwd=folder, env={"PATH": str(Path(sys.executable).parent)}, facts=facts)
+    (folder / "spec.yaml").write_text(text)
+    load_spec(folder / "spec.yaml")
+    return text
