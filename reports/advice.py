@@ -62,6 +62,9 @@ def _no_fix(verdict: Verdict | None, folder: RunFolder) -> Line:
         return line(
             "There is nothing to change. If the job dies again, run more or longer: a failure rarer than the bound above can stay unseen."
         )
+    if folder.plan and folder.plan.strategy == "watch" and (folder.path / "next.yaml").is_file():
+        settle = code(f"python -m matrix run {folder.path / 'next.yaml'}")
+        return line("One run was watched, and nothing was varied in it. What would settle it: ", settle, ".")
     more = f"python -m matrix run SPEC --resume --max-runs {2 * max(verdict.runs, 1)}"
     return line(
         "No fix was verified. More runs can settle it: ",

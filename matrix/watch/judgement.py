@@ -75,7 +75,17 @@ def verdict(spec: Spec, observation: Observation, found: Outcome, environment: M
     died = found.kind == "died"
     text = f"One run, watched: it died of {found.signature}." if died else _lived(found)
     result = dataclasses.replace(
-        learnt, confirmed=False, culprit={}, interactions=[], fix=None, other_fixes=[], reasons=[NOTHING_VARIED], never_tested=[], text=text
+        learnt,
+        status="not_reproduced" if found.kind == "survived" else learnt.status,
+        confirmed=False,
+        culprit={},
+        interactions=[],
+        fix=None,
+        other_fixes=[],
+        crash_rate=None,  # people watch what they fear for: one such run says nothing about how often
+        reasons=[NOTHING_VARIED],
+        never_tested=[],
+        text=text,
     )
     case = Case(
         known_bad=spec.known_bad,
