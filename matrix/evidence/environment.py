@@ -82,12 +82,13 @@ def read_hook(path: Path, started_unix_s: float) -> HookFacts:
 
 def kept(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that runtimes read."""
-    return {name: value for name, value in sorted(environment.items()) if _is_kept(name.upper())}
+    return {name: environment[name] for name in sorted(filter(_is_kept, environment))}
 
 
 @functools.cache
 def _is_kept(name: str) -> bool:
-    return not any(word in name for word in SECRETS) and (name.startswith(VALUES) or name.endswith("_THREADS"))
+    upper = name.upper()
+    return not any(word in upper for word in SECRETS) and (upper.startswith(VALUES) or upper.endswith("_THREADS"))
 
 
 def packages(modules: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,11 +30,12 @@ THREAD = re.compile(r"^(?P<current>Current thread|Thread) 0x[0-9a-f]+.*\(most re
 def text(path: Path) -> str:
     """The last few MiB of a file, decoded whatever is in it; "" when it is not there."""
     try:
-        with path.open("rb") as source:
-            source.seek(max(0, path.stat().st_size - READ_BYTES))
-            return source.read().decode("utf-8", "replace")
+        descriptor = os.open(path, os.O_RDONLY)  # at every attempt, mostly of a small file or none
     except OSError:
         return ""
+    with os.fdopen(descriptor, "rb", buffering=0) as source:
+        source.seek(max(0, os.fstat(descriptor).st_size - READ_BYTES))
+        return source.read().decode("utf-8", "replace")
 
 
 def last_lines(text: str, lines: int) -> list[str]:

@@ -43,6 +43,7 @@ READ_BYTES = 1 << 20
 AUTOPSY_WINDOW_S = 1.0
 GIVE_UP_S = 60.0  # after SIGKILL
 PAUSE_S = 2.0  # a wait that took so much longer than asked for: the tool was stopped (Ctrl-Z), or had no processor
+ROOMY_BYTES = 64 << 20  # a group with less room might have its guardian killed, which is in it for a moment
 TRACER_S = 0.1  # a tracer learns of the end when we do, and has a line to write
 HOOK = Path(__file__).with_name("hook")
 
@@ -84,7 +85,7 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
     """Run one attempt to its end and write its observation, unless it was interrupted: then it is not complete.
 
     Raises RunnerError when the surroundings fail."""
-    job.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make(job.folder)
     records.write(job.folder / "attempt.json", job.attempt, sync=False)  # without an observation it counts for nothing
     with contextlib.ExitStack() as undo:
         token, temp = guardian.token(), guardian.temp()
@@ -96,8 +97,8 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
         limited = job.attempt.memory_limit_bytes is not None or job.pids is not None
         group = cgroup.create(token, job.attempt.memory_limit_bytes, job.pids) if job.watch or limited else None
         if group:
-            undo.callback(group.remove)
-            undo.callback(group.kill)
+            group.strangers = frozenset({guardian.process.pid})
+            undo.callback(group.end)
             if prepared.total.cpu_share:
                 group.limit_cpu(token, prepared.total.cpu_share)
         supervisor = Supervisor(job, token, temp, group, prepared)
@@ -177,7 +178,7 @@ class Supervisor:
         self.tree = Tree(self.token, 0, self.group)
         next_look, next_judge, last = FIRST_LOOK_S, 0.0, self._now()
         to_file, space = self.probes.prepared.total.to_file, Space()
-        with selectors.DefaultSelector() as selector:
+        with selectors.PollSelector() as selector:  # a handful of descriptors for a short time: epoll takes a call for each
             selector.register(child.status_fd, selectors.EVENT_READ)
             if self.exits.fileno() >= 0:
                 selector.register(self.exits, selectors.EVENT_READ)
@@ -315,11 +316,13 @@ class Supervisor:
         job, change = self.job, self.probes.prepared.total
         env = child_environment(inherited, job, self.token, self.temp)
         self.env = {name: value for name, value in env.items() if name not in change.unset} if change.unset else env
+        doors = self.group.doors if self.group else []
         return Launch(
             argv=[*change.wrapper, *job.attempt.argv],
             env=self.env,
             cwd=job.attempt.cwd,
-            cgroups=[str(folder) for folder in self.group.folders] if self.group else [],
+            cgroups=doors,
+            roomy=len(doors) == 1 and (job.attempt.memory_limit_bytes or ROOMY_BYTES) >= ROOMY_BYTES,
             rlimits={"RLIMIT_CORE": (self.core.cap_bytes, -1), **job.rlimits},
             cpus=job.attempt.cpus,
             mounts=[(str(_fresh_copy(path, self.temp / f"copy{n}")), str(path)) for n, path in enumerate(job.writes)],
@@ -362,6 +365,13 @@ class Supervisor:
 
     def _now(self) -> float:
         return time.monotonic() - self.started
+
+
+def _make(folder: Path) -> None:
+    try:
+        os.mkdir(folder, 0o700)  # noqa: PTH102 - at every attempt, and its parent is there
+    except OSError:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def context(job: Job, temp: Path, inherited: Mapping[str, str]) -> probes.Context:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from matrix.runner.guardian import group_folders, group_pids, remove_group
+from matrix.runner.guardian import group_folders, group_pids, remove_group, short_file
 
 ROOT = Path("/sys/fs/cgroup")
 CPU_PERIOD_US = 100_000
@@ -32,6 +32,7 @@ class Group:
         self.isolation = isolation
         self.pids_path = pids_path  # the folder whose pids.max is set; None: no such limit
         self.cpu_path: Path | None = None  # the folder whose processor quota is set; None: no quota
+        self.strangers: frozenset[int] = frozenset()  # processes that are never ended: the guardian, which starts a child from within
         self._v2 = isolation == "cgroup-v2"
 
     @property
@@ -40,8 +41,16 @@ class Group:
         more = [path for path in (self.pids_path, self.cpu_path) if path not in (None, self.path)]
         return [self.path, *dict.fromkeys(path for path in more if path)]
 
+    @property
+    def doors(self) -> list[str]:
+        """The files into which a process of one thread writes 0 to join.
+
+        On v1 the list of threads: who moves only itself by it waits for nobody, while a move by the list of processes waits
+        until every processor has been through the kernel, 5 to 16 ms."""
+        return [f"{folder}/{'cgroup.procs' if self._v2 else 'tasks'}" for folder in self.folders]
+
     def pids(self) -> set[int]:
-        return group_pids([str(self.path)])
+        return group_pids([str(self.path)]) - self.strangers
 
     def peak_bytes(self) -> int | None:
         return _number(self.path / ("memory.peak" if self._v2 else "memory.max_usage_in_bytes"))
@@ -102,6 +111,16 @@ class Group:
         """SIGKILL everything in it until it is empty; the number of processes that were ended."""
         return kill_until_none(self.pids, patience_s=patience_s, pause_s=0.002)
 
+    def end(self) -> None:
+        """Remove it, and before that end what is still in it."""
+        for folder in reversed(self.folders):
+            try:
+                os.rmdir(folder)  # noqa: PTH106 - after a healthy attempt nothing is left, and this is all there is to do
+            except OSError:
+                self.kill()
+                self.remove()
+                return
+
     def remove(self) -> None:
         for folder in reversed(self.folders):
             remove_group(str(folder))
@@ -130,12 +149,12 @@ def create(token: str, memory_limit_bytes: int | None, pids_limit: int | None = 
         group.path.mkdir()
         if memory_limit_bytes:
             name = "memory.max" if home.isolation == "cgroup-v2" else "memory.limit_in_bytes"
-            (group.path / name).write_text(str(memory_limit_bytes))
+            _write(group.path / name, str(memory_limit_bytes))
             with contextlib.suppress(OSError):  # no swap accounting, or no swap: then there is nothing to forbid
                 swap, value = (
                     ("memory.swap.max", "0") if home.isolation == "cgroup-v2" else ("memory.memsw.limit_in_bytes", str(memory_limit_bytes))
                 )
-                (group.path / swap).write_text(value)
+                _write(group.path / swap, value)
     except OSError:
         group.remove()
         return None
@@ -262,16 +281,24 @@ def _home_v1(controller: str) -> Path | None:
     return None if own is None else ROOT / controller / own.lstrip("/")
 
 
+def _write(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
 def _number(path: Path) -> int | None:
     with contextlib.suppress(OSError, ValueError):
-        return int(path.read_text())
+        return int(short_file(str(path)))
     return None
 
 
 def _field(path: Path, name: str) -> int | None:
     with contextlib.suppress(OSError, ValueError):
-        for line in path.read_text().splitlines():
-            key, _, value = line.partition(" ")
-            if key == name:
+        for line in short_file(str(path)).splitlines():
+            key, _, value = line.partition(b" ")
+            if key == name.encode():
                 return int(value)
     return None

@@ -30,6 +30,8 @@ class Said:
 
 def said(stdout: str, stderr: str, dumps: Mapping[int, str], hook: HookFacts, main: int | None) -> Said:
     """`dumps`: texts of faulthandler by pid."""
+    if not (stdout or stderr or dumps or hook.native_imports):
+        return Said(messages=[], metrics=[], dumps=[], native_imports=[])
     order = sorted(dumps, key=lambda pid: (pid != main, pid))
     modules = next((found for pid in order if (found := log.extension_modules(dumps[pid]))), [])
     return Said(

@@ -38,7 +38,8 @@ class Launch:
     argv: Sequence[str]
     env: dict[str, str]  # complete
     cwd: str
-    cgroups: Sequence[str] = ()  # folders; the first one is the list of processes
+    cgroups: Sequence[str] = ()  # files into which the child writes 0 to join
+    roomy: bool = False  # there is one group, and it has room for the guardian for a moment
     rlimits: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)  # "RLIMIT_CORE" -> (soft, hard)
     cpus: Sequence[int] | None = None
     mounts: Sequence[tuple[str, str]] = ()
@@ -46,10 +47,6 @@ class Launch:
     tmpfs: Sequence[tuple[str, int]] = ()  # (folder, bytes): an empty file system in memory over that folder
     no_huge_pages: bool = False
     ignored: Sequence[int] = ()  # signals
-
-    def request(self) -> dict[str, Any]:
-        procs = [str(Path(group, "cgroup.procs")) for group in self.cgroups]
-        return {**vars(self), "cgroup_procs": procs}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,7 +144,7 @@ class Guardian:
         """Start one child; its program writes to the given descriptors, which stay open here.  Raises RunnerError."""
         read, write = os.pipe()
         try:
-            self._send(launch.request(), [stdout, stderr, write])
+            self._send(vars(launch), [stdout, stderr, write])
         except RunnerError:
             os.close(read)
             raise
@@ -161,7 +158,8 @@ class Guardian:
         try:
             with self._lock:
                 sent = socket.send_fds(self._control, [data], descriptors)
-                self._control.sendall(data[sent:])
+                if sent < len(data):
+                    self._control.sendall(data[sent:])
         except OSError as problem:
             raise RunnerError(f"the guardian process is gone ({problem}); run again with --resume") from problem
 
@@ -178,6 +176,6 @@ class Guardian:
 
 
 def _is_untouched(folder: Path) -> bool:
-    with contextlib.suppress(OSError):
-        return folder.lstat().st_mode == stat.S_IFDIR | 0o700 and not any(os.scandir(folder))
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        return os.lstat(folder).st_mode == stat.S_IFDIR | 0o700 and not any(entries)
     return False

@@ -165,15 +165,14 @@ def _exit(raw: Raw) -> Exit:
     if raw.child.ended is None:
         return Exit(returncode=None, start_error=raw.child.start_error, ended_by=raw.ended_by)
     ended = raw.child.ended
-    return dataclasses.replace(
-        exit.decode(ended.status), ended_by=raw.ended_by, cpu_s=round(ended.cpu_s, 6), involuntary_switches=ended.preempted
-    )
+    more = {"ended_by": raw.ended_by, "cpu_s": round(ended.cpu_s, 6), "involuntary_switches": ended.preempted}
+    return Exit(**{**vars(exit.decode(ended.status)), **more})
 
 
 def _deaths(
     raw: Raw, ending: Exit, events: dict[int, ExitEvent], roles: dict[int, str], kernel_lines: list[str], stderr: str
 ) -> list[Death]:
-    if raw.child.pid is None:
+    if raw.child.pid is None or not (ending.signal or ending.returncode or events or kernel_lines or stderr):
         return []
     times = {pid: event.monotonic_s - raw.started_monotonic_s for pid, event in events.items()}
     ended_s = raw.ending_s if raw.ending_s is not None else times.get(raw.child.pid, raw.wall_s)
@@ -300,7 +299,8 @@ def _hook(folder: Path, raw: Raw, missing: list[NotCollected]) -> HookFacts:
     path = folder / "hook.jsonl"
     if not raw.hook:
         missing.append(NotCollected(what="hook", why="switched off by the specification"))
-    elif not path.exists():
+        return HookFacts()
+    if not path.exists():
         missing.append(NotCollected(what="hook", why="no Python process of this attempt loaded it (not Python, or python -I, -S or -E)"))
     return read_hook(path, raw.started_unix_s)
 

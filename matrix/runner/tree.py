@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from matrix.runner.cgroup import Group, kill_until_none
-from matrix.runner.guardian import descendants
+from matrix.runner.guardian import descendants, short_file
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 MARK = "MATRIX_ATTEMPT"  # in every child's environment; finds daemonised processes where there are no cgroups
@@ -49,8 +49,7 @@ class Tree:
     def _nothing_is_left(self) -> bool:
         """Whether the main process is gone and left no orphan: a look at the guardian's children instead of at every process."""
         try:
-            with open(f"/proc/{self._reaper}/task/{self._reaper}/children", "rb") as source:  # noqa: PTH123 - as below
-                children = source.read().split()
+            children = short_file(f"/proc/{self._reaper}/task/{self._reaper}/children").split()
         except OSError:
             return False
         return not any(int(pid) == self.main or self._mark in _environment(int(pid)) for pid in children)
@@ -87,16 +86,16 @@ def marked_processes(mark: bytes) -> set[int]:
 
 def _environment(pid: int) -> list[bytes]:
     """NAME=value at exec; [] when it is gone, a zombie, or another user's."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as source:  # noqa: PTH123 - read of every process
-        return source.read().split(b"\0")
+    with contextlib.suppress(OSError):
+        return short_file(f"/proc/{pid}/environ").split(b"\0")
     return []
 
 
 def state_and_cpu(pid: int) -> tuple[str, float]:
     """State letter and CPU seconds used; ("", 0) when it is gone."""
     with contextlib.suppress(OSError, ValueError):
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return fields[0], (int(fields[11]) + int(fields[12])) * TICK_S
+        fields = short_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        return fields[0].decode(), (int(fields[11]) + int(fields[12])) * TICK_S
     if not Path("/proc/self").exists():
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)

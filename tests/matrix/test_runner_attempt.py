@@ -94,6 +94,39 @@ def test_a_kernel_oom_kill_is_proven_by_the_counter(observe: Observe) -> None:
 
 
 @needs_cgroup
+@pytest.mark.parametrize("cpus", [None, [0]], ids=["spawned", "forked"])
+def test_a_child_is_in_its_group_from_its_first_instruction_on_and_the_guardian_is_not(
+    observe: Observe, guardian: Guardian, cpus: list[int] | None, tmp_path: Path
+) -> None:
+    own = Path(f"/proc/{guardian.process.pid}/cgroup")
+    before = own.read_text()
+    seen = observe("print(open('/proc/self/cgroup').read())", memory=128 * MIB, cpus=cpus)
+    said = (tmp_path / "attempts" / seen.attempt / "stdout.log").read_text()
+    assert f"/{guardian.folder.name}-" in said
+    assert own.read_text() == before and guardian.folder.name not in before
+
+
+@needs_cgroup
+def test_a_stranger_in_a_group_is_not_ended_with_it() -> None:
+    group = cgroup.create(f"mx-{os.getpid()}-strangers", None)
+    assert group is not None
+    sleepers = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    try:
+        for sleeper in sleepers:
+            (group.path / "cgroup.procs").write_text(str(sleeper.pid))
+        group.strangers = frozenset({sleepers[0].pid})
+        assert group.pids() == {sleepers[1].pid}
+        threading.Timer(0.1, sleepers[1].wait).start()  # a zombie of ours would stay in the group
+        assert group.kill() == 1
+        assert sleepers[0].poll() is None and sleepers[1].wait() == -signal.SIGKILL
+    finally:
+        for sleeper in sleepers:
+            sleeper.kill()
+            sleeper.wait()
+        group.remove()
+
+
+@needs_cgroup
 def test_a_worker_killed_by_the_kernel_is_counted_though_the_parent_exits_by_itself(observe: Observe) -> None:
     seen = observe(
         """
