@@ -184,7 +184,7 @@ def _heap(case: Case, death: Observation) -> Iterator[Finding]:
         fact, weight = "it crashed inside the allocator, which only follows the pointers that it stored itself", 2.5
     if fact:
         yield finding(CORRUPTION, "heap", death, weight, fact, "stderr.log" if line else "native_stacks.txt")
-        yield finding(RACE, "heap", death, 1.0, fact)
+        yield finding(RACE, "heap", death, 2.0, fact)
         yield finding(ARGUMENT, "heap", death, -0.5, fact)
         yield finding(OVERFLOW, "heap", death, -3.0, fact)
     if line := _said(death, "stack smashed"):
@@ -341,6 +341,9 @@ def _same_code(theirs: str, ours: Frame) -> bool:
     )
 
 
+POOLS = ("gomp", "libomp", "libiomp", "openblas", "mkl", "tbb", "pthreadpool")  # in names of libraries that keep threads for their calls
+
+
 # ------------------------------------------------------------------ other threads
 def _other_threads(death: Observation) -> Iterator[Finding]:
     """Another thread of the program inside the same library, with a call of its own, at the moment of the crash."""
@@ -361,13 +364,19 @@ def _other_threads(death: Observation) -> Iterator[Finding]:
 
 
 def _busy_in(stack: list[Frame]) -> list[Frame]:
-    """The native frames above the innermost Python frame of a thread that runs; []: it waits, or runs no native code, or no Python."""
-    if all(frame.kind != "python" for frame in stack):
-        return []  # a thread of a pool: it works for somebody else's call
+    """The native frames above the innermost Python frame of a thread that runs; []: it waits, runs no native code, or is of a pool."""
+    if all(frame.kind != "python" for frame in stack) and not _has_its_own_work(stack):
+        return []
     native = list(takewhile(lambda frame: frame.kind == "native", stack))
     if not native or any(word in native[0].function.lower() for word in WAITS):
         return []
     return [frame for frame in native if frame.library and not frame.library.startswith(clusters.RUNTIMES)]
+
+
+def _has_its_own_work(stack: list[Frame]) -> bool:
+    """Whether a thread without Python is seen from its start and belongs to no pool, whose threads work for somebody else's call."""
+    whole = any(frame.function.lstrip("_").startswith(("start_thread", "clone", "thread_start")) for frame in stack)
+    return whole and not any(name in frame.library for frame in stack for name in POOLS)
 
 
 def _names(stack: list[Frame]) -> str:

@@ -160,6 +160,14 @@ def test_a_thread_that_waits_or_works_for_the_same_call_or_elsewhere_is_no_race(
     assert all(entry.probability < 0.1 for entry in found.ranking if entry.cause == "native_thread_race")
 
 
+@pytest.mark.parametrize(("pool", "is_race"), [("libjob.so", True), ("libgomp.so.1", False)], ids=["a thread of its own", "of a pool"])
+def test_a_native_thread_in_the_same_library_is_a_race_when_no_pool_started_it(pool: str, is_race: bool) -> None:
+    names = (("add_rows", "libjob.so"), ("run", pool), ("start_thread", "libc.so.6"), ("__clone3", "libc.so.6"))
+    native = [Frame(function=name, library=library, kind="native", trust="symbol") for name, library in names]
+    found = of(segv(faults=[fault(0x7F1234567890)], native_stack=thread("add_rows"), other_stacks=[native]))
+    assert (found.ranking[0].cause == "native_thread_race") is is_race
+
+
 def test_a_crash_with_room_on_the_stack_is_no_overflow() -> None:
     found = of(segv(faults=[fault(0x7F1234567890, stack_left_bytes=7 << 20)]))
     assert all(entry.probability < 0.01 for entry in found.ranking if entry.cause == "stack_overflow")
