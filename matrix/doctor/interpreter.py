@@ -43,9 +43,12 @@ try:
     libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
 except (ValueError, OSError, AttributeError):
     libc = ""
+machine = platform.machine()
+if sys.maxsize < 2**32:  # on a 64-bit kernel
+    machine = {"x86_64": "i686", "aarch64": "armv7l"}.get(machine, machine)
 print(json.dumps({
     "executable": sys.executable, "version": list(sys.version_info[:3]), "prefix": sys.prefix, "base_prefix": sys.base_prefix,
-    "machine": platform.machine(), "libc": libc, "paths": [p for p in sys.path if os.path.isdir(p)],
+    "machine": machine, "libc": libc, "paths": [p for p in sys.path if os.path.isdir(p)],
     "implementation": platform.python_implementation(), "distributions": found,
 }))
 """

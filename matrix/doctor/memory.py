@@ -12,7 +12,7 @@ from matrix.evidence.kernel import history
 from matrix.runner import cgroup
 
 GIB = 1 << 30
-LEAST = 300 << 20  # importing torch and faiss alone took 230 MB
+LEAST, LEAST_WITH_TORCH = 64 << 20, 300 << 20  # numpy and pandas alone; importing torch and faiss took 230 MB
 DAEMONS = {
     "earlyoom": "SIGTERM, then SIGKILL",
     "systemd-oomd": "SIGKILL to a whole cgroup",
@@ -56,7 +56,7 @@ def _linux(place: Place) -> None:
     references=("https://docs.kernel.org/admin-guide/cgroup-v2.html#memory", "measured: the kernel's counter and log name the process"),
 )
 def memory_limit(place: Place) -> Iterator[Seen]:
-    """error: not enough is left to import torch."""
+    """error: not enough is left to import what is installed."""
     _linux(place)
     group, total = _group(), meminfo(place)["MemTotal"]
     limit = group.memory_limit()
@@ -64,8 +64,9 @@ def memory_limit(place: Place) -> Iterator[Seen]:
         return
     used = _used(group)
     left = limit - used
+    least = LEAST_WITH_TORCH if place.python.installed("torch") else LEAST
     summary = f"{size(limit)} for all processes of this group, of the machine's {size(total)}; {size(max(left, 0))} are left"
-    yield Seen(severity="error" if left < LEAST else "warning", summary=summary, evidence=(str(group.path), f"{used:,} bytes used"))
+    yield Seen(severity="error" if left < least else "warning", summary=summary, evidence=(str(group.path), f"{used:,} bytes used"))
 
 
 def _used(group: cgroup.Group) -> int:
@@ -94,7 +95,7 @@ def _own_kills(group: cgroup.Group) -> int:
     references=("https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files",),
 )
 def killed_before(place: Place) -> Iterator[Seen]:
-    """error: in this very group, whose limit still holds."""
+    """error: in this very group, and it has a limit."""
     _linux(place)
     group = cgroup.own_group()
     own = _own_kills(group) if group else 0
@@ -104,8 +105,11 @@ def killed_before(place: Place) -> Iterator[Seen]:
     killed = Counter(match["program"] for line in lines if (match := KILLED.search(line)))
     evidence = tuple(f"{program}: {count} in the kernel log" for program, count in killed.most_common(3))
     if own and group:
+        limited = (group.memory_limit() or 1 << 62) < meminfo(place)["MemTotal"]
         yield Seen(
-            severity="error", summary=f"{own:,} processes of this very group were killed for memory", evidence=(str(group.path), *evidence)
+            severity="error" if limited else "warning",
+            summary=f"{own:,} processes of this very group were killed for memory",
+            evidence=(str(group.path), *evidence),
         )
     elif machine:
         names = f", of what the log still holds: {', '.join(f'{n} {c}x' for n, c in killed.most_common(3))}" if killed else ""

@@ -49,14 +49,14 @@ def duplicate(place: Place) -> Iterator[Seen]:
     if len(runtimes) < 2:
         return
     wanted = {each.soname or each.path.name for each in runtimes if askers(each, place.libraries)}
-    certain = len(wanted) > 1 or place.system == "darwin"
+    certain = len(wanted) > 1 and place.system == "linux"
     why = (
         "and libraries ask for each by its own name"
         if len(wanted) > 1
         else "under one name, or not asked for by a package that can be imported"
     )
     if place.system == "darwin":
-        why = "each package loads its own by path there"
+        why = "each package loads its own there (by the files' names: nothing was tried on that system)"
     summary = (
         f"{len(runtimes)} OpenMP runtimes that refuse each other are installed, {why}: {', '.join(sorted({r.owner for r in runtimes}))}"
     )

@@ -119,11 +119,11 @@ def group(token: str, request: pytest.FixtureRequest) -> Iterator[cgroup.Group]:
     made.remove()
 
 
-@pytest.mark.parametrize("group", [(200 * MIB, 3)], indirect=True)
-def test_a_group_that_has_no_room_for_torch_or_a_pool_of_threads_is_an_error(group: cgroup.Group) -> None:
+@pytest.mark.parametrize("group", [(70 * MIB, 3)], indirect=True)
+def test_a_group_without_room_for_imports_or_for_a_pool_of_threads_is_an_error(group: cgroup.Group) -> None:
     answer = child("memory-limit", "threads-left", joins=group)
     assert found(answer) == ({"memory-limit": "error", "threads-left": "error"} if group.pids_path else {"memory-limit": "error"})
-    assert answer["found"]["memory-limit"]["summary"].startswith("200 MiB for all processes of this group")
+    assert answer["found"]["memory-limit"]["summary"].startswith("70 MiB for all processes of this group")
 
 
 @pytest.mark.parametrize("group", [(2 * GIB, 300)], indirect=True)
