@@ -20,12 +20,17 @@ CHUNK_BYTES = 4096  # the parser of progress looks at the end of what it is give
 LINE_CHARS = 2000
 
 # How a shell, a scheduler or a launcher names the end of a process.
+JOB = r"(?:^|:\s+\d+\s+)"  # a line of its own, or "run.sh: line 3: 4711 Killed    python train.py"
 SHELL_WORDS = {
-    "SIGSEGV": r"\bSegmentation fault\b", "SIGABRT": r"\bAborted\b(?: \(core dumped\))?\s*(?:$|\S*python)", "SIGBUS": r"\bBus error\b",
-    "SIGILL": r"\bIllegal instruction\b", "SIGFPE": r"\bFloating point exception\b", "SIGTERM": r"^\S*\s*Terminated\s*(?:$|\s{2})",
-    "SIGKILL": r"(?:^|[\s:])Killed\s*(?:$|\s{2}|\S*python)|\boom[-_]kill\b|\bOOMKilled\b|out-of-memory handler",
-}  # fmt: skip
-ENDINGS = {name: re.compile(form, re.IGNORECASE if name != "SIGKILL" else 0) for name, form in SHELL_WORDS.items()}
+    "SIGSEGV": r"\bSegmentation fault\b",
+    "SIGABRT": rf"{JOB}Aborted\b|\bAborted\s*\(core dumped\)",
+    "SIGBUS": r"\bBus error\b",
+    "SIGILL": r"\bIllegal instruction\b",
+    "SIGFPE": r"\bFloating point exception\b",
+    "SIGTERM": rf"{JOB}Terminated\b",
+    "SIGKILL": rf"{JOB}Killed\b(?=\s*$|\s\s)|^\S*:?\s*Killed\s*$|\boom[-_]kill\b|\bOOMKilled\b|out-of-memory handler",
+}
+ENDINGS = {name: re.compile(form) for name, form in SHELL_WORDS.items()}
 BY_NUMBER = re.compile(
     r"\bexit(?:ed)?\s*(?:with\s*)?(?:code|status)?[\s:=(]*-?(?P<status>1[2-9]\d)\b|\bexitcode\s*:?\s*-(?P<code>\d{1,2})\b"
     r"|\b[Ss]ignal[\s:]+(?P<signal>\d{1,2})\b|\b(?P<name>SIG(?:SEGV|ABRT|KILL|BUS|ILL|FPE|TERM|XCPU))\b"

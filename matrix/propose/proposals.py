@@ -12,6 +12,7 @@ from matrix.propose.words import Given
 
 MOST_ACTIVE = 6
 MOST_CHOICES = 6
+OFF = ("off", "no", "none", "never", "false", "disabled", "0")
 TRUTHS = {"true": "False", "false": "True", "1": "0", "0": "1", "yes": "no", "no": "yes", "on": "off", "off": "on"}
 FULL_PRECISION = ("fp32", "float32", "32-true", "32", "no", "full", "none")
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -182,11 +183,14 @@ def _seed(setting: Setting, machine: Machine) -> Proposal | None:
 
 
 def _of_choices(setting: Setting) -> Proposal | None:
-    """A flag that --help gives words to choose from, when the command names it."""
+    """A flag that --help gives words to choose from, when the command names it: with the word that turns it off, where there is one.
+    The others may have troubles of their own, so they are for a person to choose."""
     choices = setting.option.choices if setting.option else ()
     if not setting.given or setting.value not in choices or not 2 <= len(choices) <= MOST_CHOICES:
         return None
-    return _words(setting, list(choices), setting.value, "one of the words that --help lists", 35)
+    off = next((word for word in choices if word.lower() in OFF and word != setting.value), None)
+    words = [setting.value, off] if off else list(choices)
+    return _words(setting, words, setting.value, "one of the words that --help lists", 35 if off else -9)
 
 
 BUILDERS: dict[Role, Callable[[Setting, Machine], Proposal | None]] = {

@@ -37,6 +37,7 @@ def test_specifications_runs_attempts_and_options_are_offered(folder: Path) -> N
     assert offered("replay", "job", "") == ["0002-bb"]
     assert offered("replay", "no-such-run", "") == []
     assert "--resume" in offered("run", "job.yaml", "--r")
+    assert "openmp-duplicate" in offered("doctor", "--explain", "openmp-")
     assert offered("completion", "") == ["bash", "zsh", "fish"]
 
 

@@ -164,7 +164,7 @@ def test_flags_become_axes_with_smaller_values_and_defaults_count_too(tmp_path: 
     assert launched[launched.index("--out") + 1] == "HERE/one"
     assert launched[launched.index("--mining") + 1] == "sync"
     text = (tmp_path / "proposed.yaml").read_text()
-    assert '# mining: ["off", sync, thread]' in text and "# seed: " in text and "# shuffle: {choices: {shuffle: " in text
+    assert '# mining: [sync, "off"]' in text and "# seed: " in text and "# shuffle: {choices: {shuffle: " in text
     assert not (tmp_path / "started").exists()
 
 

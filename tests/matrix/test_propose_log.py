@@ -43,6 +43,8 @@ def test_a_bar_that_stops_in_the_middle_of_a_line_is_a_death_without_a_word(log)
         ("job.sh: line 3: 4711 Killed                  python train.py", "SIGKILL"),
         ("Killed", "SIGKILL"),
         ("Aborted (core dumped)", "SIGABRT"),
+        ("run.sh: line 3:  4711 Aborted                 (core dumped) python train.py", "SIGABRT"),
+        ("run.sh: line 3:  4711 Terminated              python train.py", "SIGTERM"),
         ("srun: error: node1: task 0: Exited with exit code 139", "SIGSEGV"),
         ("failed (exitcode: -6) local_rank: 0 (pid: 7) of binary: /usr/bin/python", "SIGABRT"),
         ("subprocess.CalledProcessError: died with <Signals.SIGBUS: 7>.", "SIGBUS"),
