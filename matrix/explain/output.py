@@ -16,6 +16,7 @@ from matrix.explain.sources import Source
 from matrix.records import Exit, Message, Progress, PythonError
 
 TAIL_LINES = 20
+PROGRESS_CHARS = 1 << 20  # of the end are searched for steps
 OF_FILES_TOO = ("EOFError", "TimeoutError", "Empty")
 ABOUT_A_DEATH = re.compile(
     r"\b(?:worker|process|child|rank|actor|pid)\b.*\b(?:killed|died|terminated|crashed|unexpectedly)\b|\bexit ?code:? -\d+", re.I
@@ -54,7 +55,7 @@ def read(source: Source) -> Part:
 # ------------------------------------------------------------------ how far it got
 def _progress(source: Source) -> Part:
     parser = ProgressParser()
-    data = source.tail.encode()
+    data = source.tail[-PROGRESS_CHARS:].encode()
     for at in range(0, len(data), LOOK_BYTES):
         parser.feed("stdout", data[at : at + LOOK_BYTES], 0.0)
     if parser.last_step is None:
@@ -160,8 +161,9 @@ def _timer(source: Source) -> Part:
 # ------------------------------------------------------------------ the words of libraries
 def _messages(source: Source) -> Part:
     found = messages.messages(stdout="", stderr=_spoken(source.tail))
-    if peer_is_gone(log.python_error(source.tail)):  # its EOFError is of a connection, not of a file
-        found = [one for one in found if not (one.kind == "corrupt input" and "EOFError" in one.text)]
+    ends = [one for one in found if one.kind == "corrupt input" and "EOFError" in one.text]
+    if ends and peer_is_gone(log.python_error(source.tail)):  # it is of a connection, not of a file
+        found = [one for one in found if one not in ends]
     last = [one for one in found if one.kind in ENDS_WITH and _is_last(source, one)]
     endings = [by_signal(ENDS_WITH[one.kind], source.place(one.text[:60]), INFERRED) for one in last]
     told = {"fatal python error"} | ({"worker died"} if any(one.signal for one in deaths.said(source.tail)) else set())  # by others here
