@@ -164,7 +164,7 @@ def test_a_thread_that_waits_or_works_for_the_same_call_or_elsewhere_is_no_race(
 def test_a_native_thread_in_the_same_library_is_a_race_when_no_pool_started_it(pool: str, is_race: bool) -> None:
     names = (("add_rows", "libjob.so"), ("run", pool), ("start_thread", "libc.so.6"), ("__clone3", "libc.so.6"))
     native = [Frame(function=name, library=library, kind="native", trust="symbol") for name, library in names]
-    found = of(segv(faults=[fault(0x7F1234567890)], native_stack=thread("add_rows"), other_stacks=[native]))
+    found = of(segv(faults=[fault(0x7F1234567890)], native_stack=thread("add_rows", library="libjob.so"), other_stacks=[native]))
     assert (found.ranking[0].cause == "native_thread_race") is is_race
 
 
