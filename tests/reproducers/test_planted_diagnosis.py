@@ -57,7 +57,10 @@ def _environment() -> dict[str, str]:
         pytest.param("double-free", marks=pytest.mark.slow),
         pytest.param("kept-memory", marks=pytest.mark.slow),
         pytest.param("library-exit", marks=pytest.mark.slow),
-        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("forked-lock", "lock-order", "shrunk-file", "deep-recursion")),
+        *(
+            pytest.param(name, marks=pytest.mark.nightly)
+            for name in ("forked-lock", "lock-order", "lost-symbol", "shrunk-file", "deep-recursion")
+        ),
     ],
 )
 def test_the_diagnosis_names_the_planted_cause_and_the_axis_that_plants_it(tmp_path: Path, fault: str) -> None:
