@@ -233,6 +233,9 @@ def _exception(death: Observation, error: PythonError) -> Iterator[Finding]:
     yield finding(EXIT, "silent exit", death, -3.0, fact, "stderr.log")
 
 
+LOADER_GIVES_UP = 127  # glibc's ld.so, when a function that is called first now is nowhere
+
+
 def _is_of_memory(error: PythonError) -> bool:
     return _kind(error).endswith(MEMORY_TYPES) or NO_MEMORY.search(error.message.lower()) is not None
 
@@ -259,6 +262,9 @@ def _packages(case: Case, death: Observation) -> Iterator[Finding]:
             yield finding(BINARY, "message", death, min(weight, most), fact, f"{said.stream}.log")
             for cause in (EXCEPTION, *NATIVE_CRASH) if most > 2.0 else ():
                 yield finding(cause, "packages", death, -2.5, fact, f"{said.stream}.log")
+            if "symbol lookup error" in said.text and death.exit.returncode == LOADER_GIVES_UP:
+                fact = f"the dynamic loader ended the process (status {LOADER_GIVES_UP}), and no library of its own accord"
+                yield finding(EXIT, "loader", death, -4.0, fact, f"{said.stream}.log")
             return
 
 

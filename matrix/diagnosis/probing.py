@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause
-from matrix.records import Finding, Observation
+from matrix.records import Finding, Observation, describe_cell
 
 UNKNOWN_CURED = 0.12  # chance that a probe happens to help against something that is not in the catalogue
 MOST_NATS = 3.5  # one run under one probe proves no more
@@ -21,6 +21,8 @@ LEAST_BITS = 0.03  # a probe that is expected to teach less is not worth its tim
 MOST_PROBES = 5  # in one matrix: the budget is for the search as well
 CLEAR = 0.88  # probability of the first cause from which no probe is needed
 HEAP = ("poisoned_heap", "checked_heap")  # these change a damaged heap: a death elsewhere, or of another kind, is an answer too
+ONE_THREAD = "one_thread"
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 CHECKED = "valgrind"  # sees the misuse of memory itself; slow, so it comes last and only for causes that it tells apart
 SEEN_BY_IT = ("native_memory_corruption", "native_bad_argument", "native_thread_race")
 Chances = Mapping[str, Cause]
@@ -39,7 +41,15 @@ class Proposal:
 
 
 def findings(case: Case, causes: Chances) -> Iterator[Finding]:
-    """Judgements on every probed run of the known-bad cell that took hold and gave an answer."""
+    """Judgements on every probed run of the known-bad cell that took hold and gave an answer, and on axes that do what a probe does."""
+    for run, ended in _one_thread_by_axis(case):
+        value = {axis: value for axis, value in run.trial.cell.items() if case.known_bad.get(axis) != value}
+        told = "survived" if ended == "survived" else "died alike"
+        fact = f"with {describe_cell(value)}, which leaves one thread to the native libraries, it {told}"
+        for cause in causes.values():
+            weight = _nats(cause.goes_away(ONE_THREAD), case.death_rate, ended)
+            if abs(weight) >= LEAST_NATS:
+                yield _judgement(cause, ONE_THREAD, run, weight, fact)
     for run in case.probed:
         name = next(iter(run.trial.probes))
         answer = _answer(case, run)
@@ -50,9 +60,26 @@ def findings(case: Case, causes: Chances) -> Iterator[Finding]:
         for cause in causes.values():
             weight = _nats(cause.goes_away(name), died, answer)
             if abs(weight) >= LEAST_NATS:
-                yield Finding(
-                    cause=cause.name, rule=f"probe {name}", weight=weight, fact=fact, attempt=run.attempt, file="observation.json"
-                )
+                yield _judgement(cause, name, run, weight, fact)
+
+
+def _judgement(cause: Cause, probe: str, run: Observation, weight: float, fact: str) -> Finding:
+    return Finding(cause=cause.name, rule=f"probe {probe}", weight=weight, fact=fact, attempt=run.attempt, file="observation.json")
+
+
+def _one_thread_by_axis(case: Case) -> Iterator[tuple[Observation, str]]:
+    """Runs that differ from the known-bad cell in nothing but the native libraries' number of threads, which is one, and their answers."""
+    bad = next((case.environments.get(death.attempt, {}) for death in case.bad_deaths), None)
+    if bad is None:
+        return
+    for run in case.unprobed:
+        axes = [axis for axis, value in run.trial.cell.items() if case.known_bad.get(axis) != value]
+        ours = case.environments.get(run.attempt, {})
+        changed = {name: ours.get(name) for name in {*ours, *bad} if ours.get(name) != bad.get(name)}
+        if len(axes) == 1 and changed and set(changed) <= set(THREADS) and set(changed.values()) == {"1"}:
+            outcome = case.outcomes[run.attempt]
+            if outcome.kind == "survived" or (outcome.kind == "died" and outcome.signature == case.signature):
+                yield run, outcome.kind
 
 
 def propose(
@@ -66,7 +93,7 @@ def propose(
 
     `shares`: probabilities of the causes, `unknown` among them.  All probes run the same cell, so the one with most bits has most per
     second."""
-    tried = {next(iter(run.trial.probes)) for run in case.probed}
+    tried = {next(iter(run.trial.probes)) for run in case.probed} | {ONE_THREAD for _ in _one_thread_by_axis(case)}
     if (
         len(tried) >= MOST_PROBES
         or not case.result.reproduced

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from matrix.diagnosis import catalogue, figures, limits, native, probing
+from matrix.diagnosis import catalogue, figures, judge, limits, native, probing
 from matrix.diagnosis.cause import RemedyKind
 from matrix.records import (
     Bound,
@@ -29,6 +29,7 @@ from matrix.records import (
     ShortFile,
     Slope,
     Trend,
+    Trial,
     Verdict,
 )
 from matrix.runner import probes
@@ -250,6 +251,13 @@ def test_input_that_was_refused_is_damaged_input_and_no_ordinary_exception() -> 
 
 
 # ------------------------------------------------------------------ endings
+def test_a_loader_that_gives_up_is_packages_that_do_not_fit_and_no_librarys_exit() -> None:
+    told = says("missing symbol", "python: symbol lookup error: libjob.so: undefined symbol: added_later")
+    ended = {"exit": Exit(returncode=127), "exit_calls": [], "messages": told}
+    found = of(ended)
+    assert (found.ranking[0].cause, found.ranking[0].grade) == ("binary_incompatibility", "confirmed")
+
+
 def test_an_ordinary_exception_is_one() -> None:
     assert first(failed(python_error=raised("KeyError", "'loss'"))) == ("python_exception", "confirmed")
 
@@ -308,7 +316,6 @@ def shares(**named: float) -> Mapping[str, float]:
 
 
 def case_of(*observations: Observation) -> Any:
-    from matrix.diagnosis import judge
     from matrix.diagnosis.case import Case
     from matrix.search import Search
     from tests.matrix.test_diagnosis import BAD, SPEC
@@ -384,6 +391,27 @@ def test_an_axis_of_devices_on_which_only_the_cpu_survives_convicts_the_device()
 
     assert [f.cause for f in endings.findings(case) if f.rule == "contrast"] == ["device_backend_fault"]
     assert build(case, name="made", complete=True, wall_s=1.0).ranking[0].cause == "device_backend_fault"
+
+
+@pytest.mark.parametrize(("ends", "expected"), [("survived", 1), ("died", -1)])
+def test_an_axis_that_leaves_one_thread_to_the_libraries_says_what_the_probe_would(ends: str, expected: int) -> None:
+    from matrix.diagnosis.case import Case
+
+    case: Case = case_of()
+    cell = {**case.known_bad, "a2": 2}
+    facts = segv(progress=Progress(last_step=5)) if ends == "died" else {"exit": Exit(returncode=0)}
+    other = Observation(attempt="0002-1", key="k", trial=Trial(id=2, cell=cell), wall_s=1.0, started_unix_s=0.0, **facts)
+    observations = [*case.observations, other]
+    told = dataclasses.replace(
+        case,
+        observations=observations,
+        outcomes={each.attempt: judge.outcome(each) for each in observations},
+        environments={"0001-0": {"OMP_NUM_THREADS": "2", "A": "1"}, "0002-1": {"OMP_NUM_THREADS": "1", "A": "1"}},
+    )
+    other_way = dataclasses.replace(told, environments={"0001-0": {"OMP_NUM_THREADS": "2"}, "0002-1": {"OMP_NUM_THREADS": "1", "A": "2"}})
+    weights = [each.weight for each in probing.findings(told, catalogue.CAUSES) if each.cause == "native_thread_race"]
+    assert len(weights) == 1 and weights[0] * expected > 0
+    assert not list(probing.findings(other_way, catalogue.CAUSES))
 
 
 # ------------------------------------------------------------------ which axes the first death speaks of
