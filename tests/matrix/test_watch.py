@@ -46,7 +46,7 @@ kept = []
 for step in range(1, 2000):
     kept.append(bytearray(b"x") * (1 << 20))
     print("step", step, flush=True)
-    time.sleep(0.05)
+    time.sleep(0.08)
 """
 DISTRIBUTED = """
 import os, signal
@@ -219,9 +219,9 @@ def test_without_rights_the_kernels_counter_still_tells_who_ended_it(tmp_path: P
     assert any(one.what == "kernel log" for one in seen.not_collected) or seen.kernel_lines
 
 
-def test_descriptors_that_only_grow_are_told_before_their_limit(watched: Watched, capfd: pytest.CaptureFixture[str]) -> None:
-    leak = "import os, resource, time; resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))\nfor step in range(400):\n os.dup(0); "
-    done = watched(leak + "print('step', step, flush=True); time.sleep(0.02)")
+def test_descriptors_are_told_before_their_limit(watched: Watched, capfd: pytest.CaptureFixture[str]) -> None:
+    leak = "import os, resource, time; resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))\nfor step in range(400):\n os.dup(0)\n "
+    done = watched(leak + "print('step', step, flush=True); time.sleep(6 if step == 280 else 0.001)")
     assert status(done) == 1
     warnings = [line for line in capfd.readouterr().err.splitlines() if "WARNING: open files of the main process" in line]
     assert warnings
