@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 WATCH = [sys.executable, "-m", "matrix", "watch", "--"]
 WANTED_PERCENT = 1.0
 RUN_S, BEGIN_S = 75, 15
-PAIRS = 12
+PAIRS = 8
 STEPS = f"import time\nend = time.time() + {RUN_S}\nstep = 0\nwhile time.time() < end:\n step += 1; print('step', step, flush=True); "
 ONE = STEPS + "time.sleep(0.05)"
 EIGHT = f"""

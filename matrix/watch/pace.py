@@ -8,8 +8,8 @@ from pathlib import Path
 from matrix.runner.cgroup import Group
 from matrix.runner.sampler import FIRST_SHARES_S, Pace, Sampler
 
-SHARE = 0.006  # of a core, in the long run
-CREDIT_S = 0.3  # of processor time that may be spent ahead of it: a death in the first seconds is seen as finely
+SHARE = 0.005  # of a core, in the long run
+CREDIT_S = 0.2  # of processor time that may be spent ahead of it: a death in the first seconds is seen as finely
 SLOWEST = 32.0
 SHARES_COSTS = 1000  # PSS at 0.1 % of a core
 SAMPLE_S, LOOK_S = 0.1, 1.0  # at factor 1

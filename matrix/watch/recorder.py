@@ -36,6 +36,7 @@ from matrix.watch.family import Family
 from matrix.watch.pace import LOOK_S, Governor, PacedSampler
 
 READ_BYTES = 1 << 20
+PARSED_BYTES = 4096  # of what came at once: the steps in front of it are history, and a line costs 5 us
 REST_S, LONGEST_REST_S, READ_COSTS = 0.03, 0.3, 200  # after output was read: a program that prints without end does not keep us busy
 MAPS_COSTS, BOUNDS_COSTS = 500, 300  # 0.2 % and 0.3 % of a core
 FIRST_BOUNDS_S, BOUNDS_S = 0.25, 1.0  # a fast leak is over in seconds
@@ -240,6 +241,8 @@ class Recorder:
             self._sinks[name].write(data)
         except OSError as problem:
             self._less(problem)
+        if len(data) > PARSED_BYTES:
+            data = data[-PARSED_BYTES:].replace(b"\r", b"\n").partition(b"\n")[2]
         self.parser.feed(name, data, now)
         self.patience.saw_output(now)
         if self.parser.last_step != before:
