@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -88,6 +89,8 @@ class Board:
         row = Row(**properties[-1]) if properties else None  # type: ignore[arg-type]
         if report.failed and (row is None or row.kind in ("cleared", "seen")):
             row = _not_judged(report, row)
+        elif report.skipped and row is None:  # before it came to the suspect
+            row = _of_test(report, "could not be planted" if "control" in report.keywords else "could not run", _why_skipped(report))
         if row and (report.failed or report.nodeid not in self.rows):
             self.rows[report.nodeid] = row
 
@@ -122,6 +125,17 @@ def _not_judged(report: pytest.TestReport, row: Row | None) -> Row:
     lines = (report.longreprtext.strip() or "no reason was given").splitlines()
     said = next((line.removeprefix("E").strip() for line in lines if line.startswith("E ")), lines[-1])
     if row is None:
-        name = in_words(report.nodeid.rpartition("::")[2])
-        return Row(part="suspect", suspect=name, test=name, asks="", kind="not judged", reason=said, cure="", seconds=None, cpu_s=None)
+        return _of_test(report, "not judged", said)
     return dataclasses.replace(row, kind="not judged" if row.part == "suspect" else "not seen as it should be", reason=said)
+
+
+def _of_test(report: pytest.TestReport, kind: str, reason: str) -> Row:
+    """What is known when no suspect was asked: the test's name."""
+    name = in_words(report.nodeid.rpartition("::")[2])
+    part: Literal["suspect", "control"] = "control" if "control" in report.keywords else "suspect"
+    return Row(part=part, suspect=name, test=name, asks="", kind=kind, reason=reason, cure="", seconds=None, cpu_s=None)
+
+
+def _why_skipped(report: pytest.TestReport) -> str:
+    said = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+    return said.removeprefix("Skipped: ").removeprefix("could not be planted: ").removeprefix("could not run: ")

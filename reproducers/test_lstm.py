@@ -13,7 +13,7 @@ def suspect(device: str, env: dict[str, str] | None = None) -> Suspect:
         name=f"the framework's LSTM on {device}",
         asks="does the bare model die with the other cell?",
         program="gru",
-        arguments=("--cell", "lstm", "--device", device, "--steps", "50"),
+        arguments=("--cell", "lstm", "--device", device, "--steps", "30"),
         env={**one_thread(), **(env or {})},
         cure="--cell gru, if that is cleared; another device or torch version, one at a time; then report it to torch with the evidence",
     )

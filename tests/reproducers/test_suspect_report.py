@@ -42,6 +42,10 @@ def test_good(stand, pairs):
 def test_dying(stand, pairs):
     stand.clears(suspect("dying", pairs, "--truncate-at", "1"))
 
+@pytest.mark.control
+def test_unplantable(stand):
+    pytest.skip("could not be planted: no compiler")
+
 def test_absent(stand):
     stand.clears(suspect("absent"), missing="no such device")
 
@@ -95,7 +99,7 @@ def test_the_report_tells_of_every_suspect_and_every_control_whatever_fails(plac
     ended = stand(place, "--suspect-report", "out.md", *workers)
     assert ended.returncode == 1
     text = (place / "out.md").read_text()
-    assert "1 convicted, 1 not judged, 1 cleared, 1 could not run; 7 tests" in text
+    assert "1 convicted, 1 not judged, 1 cleared, 1 could not run; 8 tests" in text
     assert "cut short" not in text
     assert cells(text) >= {
         ("dying", "is dying / bad?", "convicted", "SIGBUS (status -7), last step 1"),
@@ -105,6 +109,7 @@ def test_the_report_tells_of_every_suspect_and_every_control_whatever_fails(plac
         ("planted", "planted", "seen", "SIGBUS (status -7), last step 1"),
         ("otherwise", "otherwise", "not seen as it should be", "AssertionError: assert 'SIGBUS' == 'SIGSEGV'"),
         ("blind", "blind", "not seen", "finished, last step 1"),
+        ("unplantable", "unplantable", "could not be planted", "no compiler"),
     }
     assert "avoid dying" in text
     assert "avoid good" not in text
