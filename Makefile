@@ -38,7 +38,7 @@ test-slow: env
 	$(PY) -m pytest -n $(WORKERS) -m "slow and not nightly"
 
 # Full counts and the benchmarks, in parts; a part that is done is not run again (remove .nightly to start over).
-nightly: env .nightly/tests .nightly/startup .nightly/overhead .nightly/sampling .nightly/search .nightly/report .nightly/run .nightly/estimate
+nightly: env .nightly/tests .nightly/startup .nightly/doctor .nightly/overhead .nightly/sampling .nightly/search .nightly/report .nightly/run .nightly/estimate
 
 .nightly/tests:
 	@mkdir -p .nightly
