@@ -150,20 +150,20 @@ def test_a_time_is_a_moment_in_any_program_and_the_harm_comes_in_its_main_thread
 
 # ------------------------------------------------------------------ hangs
 def test_locks_in_opposite_order_put_the_program_to_sleep(bench: Bench) -> None:
-    observation = bench.run("lock-order", when="print:4", idle_s=2.0)
+    observation = bench.run("lock-order", when="print:4", idle_s=4.0)
     assert (observation.exit.ended_by, observation.progress.last_step) == ("idle", 3)
     [main] = [seen for seen in observation.processes if seen.role == "main"]
     assert (main.state, main.threads) == ("S", 2)
 
 
 def test_an_iteration_that_never_converges_keeps_the_program_busy(bench: Bench) -> None:
-    observation = bench.run("busy-spin", when="print:4", stall_s=2.0)
+    observation = bench.run("busy-spin", when="print:4", stall_s=3.0)
     assert (observation.exit.ended_by, observation.progress.last_step) == ("stall", 3)
     assert observation.processes[0].state == "R"
 
 
 def test_a_worker_that_was_forked_while_a_lock_was_held_hangs_and_its_parent_with_it(bench: Bench) -> None:
-    observation = bench.run("forked-lock", when="print:4", idle_s=2.0)
+    observation = bench.run("forked-lock", when="print:4", idle_s=4.0)
     assert (observation.exit.ended_by, observation.progress.last_step) == ("idle", 3)
     assert sorted((seen.state, seen.threads) for seen in observation.processes) == [("S", 1), ("S", 1)]
     [fork] = observation.forks
