@@ -27,7 +27,7 @@ from matrix.runner import cgroup
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ROOT / "examples" / "strangers"
 OPEN_FILES = 1024  # the soft limit of most Linux distributions
-CONTAINER_BYTES = 1300 << 20
+CONTAINER_BYTES = 880 << 20
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ STRANGERS = (
     ),
     Stranger(
         script="lightning_module.py",
-        flags="--batch-size 2048 --max-steps 60 --out runs/autoencoder",
+        flags="--batch-size 1024 --max-steps 60 --out runs/autoencoder",
         needs=("torch", "lightning"),
         cause="memory_retention",
         where=f"a container of {CONTAINER_BYTES >> 20} MiB",
@@ -60,7 +60,7 @@ STRANGERS = (
     ),
     Stranger(
         script="hf_trainer.py",
-        flags="--output_dir runs/bert --max_steps 40 --per_device_train_batch_size 8 --dataloader_num_workers 2",
+        flags="--output_dir runs/bert --max_steps 16 --per_device_train_batch_size 8 --dataloader_num_workers 2",
         needs=("torch", "transformers", "faiss"),
         cause="fork_unsafe",
         where="two cores or more",

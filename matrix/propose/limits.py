@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,8 @@ def ends(draft: Draft) -> list[str]:
         "  idle: 60s  # without output, progress and work; never shorter than ten times the longest gap of a surviving run",
         f"  memory: {memory}  # {why}",
     ]
+    if (files := resource.getrlimit(resource.RLIMIT_NOFILE)[0]) != resource.RLIM_INFINITY:
+        lines.append(f"  # nofile: {files}  # open files of a process where init ran; without it, those of the shell that runs the matrix")
     if not draft.has_own_folder:
         lines.append("executor: {jobs: 1}  # no flag for its output folder was found: runs side by side would write to the same files")
     elif not (draft.facts and draft.facts.memory_limit_bytes):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from matrix.propose.flow import number
-from matrix.propose.roles import Role
+from matrix.propose.roles import Role, plain_name
 from matrix.propose.settings import Setting
 from matrix.propose.words import Given
 
 MOST_ACTIVE = 6
 MOST_CHOICES = 6
+NEED_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context")  # torch refuses them without worker processes
 OFF = ("off", "no", "none", "never", "false", "disabled", "0")
 TRUTHS = {"true": "False", "false": "True", "1": "0", "0": "1", "yes": "no", "no": "yes", "on": "off", "off": "on"}
 FULL_PRECISION = ("fp32", "float32", "32-true", "32", "no", "full", "none")
@@ -29,6 +30,7 @@ class Proposal:
     why: str
     weight: int  # how much it is likely to tell; 0 and less: written as a comment only
     removes: Given | None = None  # the words that the axis takes the place of
+    role: Role | None = None
 
     @property
     def levels(self) -> list[str]:
@@ -43,11 +45,15 @@ class Machine:
     accelerator: str | None = None  # "cuda", "mps"; None: there is none
     openmp_runtimes: tuple[str, ...] = ()  # files of those that refuse each other, of the program's interpreter
     duplicate_ok: bool = False  # the shell lets them run side by side
+    needs_workers: bool = False  # the command says how workers work, so there have to be some
 
 
 def proposals(settings: Iterable[Setting], machine: Machine) -> list[Proposal]:
     """The most telling first; of several settings of one role the first counts, and so of several axes of one name."""
     settings = list(settings)
+    machine = dataclasses.replace(
+        machine, needs_workers=any(setting.given and plain_name(setting.name).endswith(NEED_WORKERS) for setting in settings)
+    )
     found: dict[str, Proposal] = {}
     roles: set[Role] = set()
     workers = any(setting.role == "workers" and setting.number for setting in settings)
@@ -58,11 +64,18 @@ def proposals(settings: Iterable[Setting], machine: Machine) -> list[Proposal]:
         if setting.role == "start" and not workers:
             proposal = dataclasses.replace(proposal, weight=-1)  # nothing is started
         roles |= {setting.role} if setting.role else set()
-        found.setdefault(proposal.axis, proposal)
+        found.setdefault(proposal.axis, dataclasses.replace(proposal, role=setting.role))
     for proposal in _of_the_environment(machine, "threads" in roles):
         name = proposal.axis if proposal.axis not in found else f"env_{proposal.axis}"
         found[name] = dataclasses.replace(proposal, axis=name)
     return sorted(found.values(), key=lambda proposal: -proposal.weight)
+
+
+def excluded(chosen: Sequence[Proposal]) -> list[dict[str, str]]:
+    """Cells that torch refuses: worker processes that are started in some way, and are none."""
+    none = [proposal for proposal in chosen if proposal.role == "workers" and "0" in proposal.levels]
+    spawned = [proposal for proposal in chosen if proposal.role == "start" and "as_it_is" in proposal.levels]
+    return [{workers.axis: number("0"), start.axis: "spawn"} for workers in none for start in spawned]
 
 
 def active(found: list[Proposal]) -> list[Proposal]:
@@ -98,8 +111,10 @@ def _workers(setting: Setting, machine: Machine) -> Proposal | None:
     count = setting.number
     if count is None:
         return None
-    values = sorted({0, count // 2, count} if count else {0, 2})
-    return _numbers(setting, values, count, "worker processes: 0 loads in the main process, without a fork", 100 if count else -3)
+    least = 1 if machine.needs_workers and count else 0
+    values = sorted({least, max(least, count // 2), count} if count else {0, 2})
+    why = "worker processes" if least else "worker processes: 0 loads in the main process, without a fork"
+    return _numbers(setting, values, count, why, (100 if len(values) > 1 else -3) if count else -3)
 
 
 def _threads(setting: Setting, machine: Machine) -> Proposal | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,10 +32,8 @@ class Setting:
 
     @property
     def number(self) -> int | None:
-        """The value, when it is a whole number from 0."""
-        return (
-            int(self.value) if self.value is not None and self.value.isascii() and self.value.isdigit() and len(self.value) < 10 else None
-        )
+        """The value, when it is a whole number from 0 as it is written everywhere: not 007."""
+        return int(self.value) if self.value and re.fullmatch(r"0|[1-9]\d{0,8}", self.value, re.ASCII) else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from matrix.propose.draft import Draft
 from matrix.propose.facts import Facts
 from matrix.propose.flow import comment, flow, scalar
 from matrix.propose.limits import ends, in_words
-from matrix.propose.proposals import Proposal
+from matrix.propose.proposals import Proposal, excluded
 from matrix.propose.roles import role_of
 
 WIDTH = 120
@@ -140,7 +140,8 @@ def _not_reachable(draft: Draft) -> Iterator[str]:
 
 def _cells(draft: Draft) -> list[str]:
     bad = {proposal.axis: proposal.bad for proposal in draft.varied}
-    lines = [f"known_bad: {flow(bad)}  # the command as it was given"]
+    lines = [f"exclude: {flow(rules)}  # torch refuses that"] if (rules := excluded(draft.varied)) else []
+    lines.append(f"known_bad: {flow(bad)}  # the command as it was given")
     facts = draft.facts
     if facts and facts.died is not None:
         entry: dict[str, object] = {"cell": {}, "died": facts.died}

@@ -312,6 +312,25 @@ def test_facts_of_an_observation_say_what_was_seen(observe: Callable[..., Observ
     assert shown == (True, "SIGSEGV", 4, 10, "x.log")
 
 
+def test_what_torch_refuses_without_worker_processes_is_no_cell(tmp_path: Path, script: Callable[..., Path]) -> None:
+    script(
+        """
+        import argparse
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--num-workers", type=int, help="(default: 0)")
+        parser.add_argument("--start-method", help="of the workers")
+        parser.add_argument("--prefetch-factor", type=int)
+        parser.parse_args()
+        """
+    )
+    spec = proposed(["python", "train.py", "--num-workers", "4"], tmp_path)
+    assert spec.exclude == [{"num-workers": 0, "start-method": "spawn"}] and spec.known_bad["start-method"] == "as_it_is"
+    spec = proposed(["python", "train.py", "--num-workers", "4", "--prefetch-factor", "8"], tmp_path)
+    assert spec.axis("num-workers").values == (1, 2, 4)
+    spec = proposed(["python", "train.py"], tmp_path)
+    assert [axis.name for axis in spec.axes] == ["threads"]
+
+
 # ------------------------------------------------------------------ which program
 @pytest.mark.parametrize(
     ("command", "kind", "target", "arguments"),
