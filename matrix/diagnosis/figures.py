@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
-from matrix.records import Finding, Message, Metric, Observation
+from matrix.records import Finding, Message, Metric, Observation, PythonError
 
 DIVERGED, CORRUPT = "numerical_divergence", "corrupt_input_data"
 ORDINARY = 1.5  # nats of words that other errors have too
@@ -49,7 +49,7 @@ def _metrics(case: Case, death: Observation) -> Iterator[Finding]:
     turned = [metric for metric in death.metrics if metric.first_bad and metric.median_abs is not None]  # it had been finite before
     bad = next(iter(turned), None) or next(filter(_exploded, death.metrics), None)
     if bad is None:
-        if any(metric.values > 1 for metric in death.metrics):
+        if any(metric.values > 1 for metric in death.metrics) and not _not_finite(death):  # else it ended before it printed that one
             names = ", ".join(metric.name for metric in death.metrics[:3])
             yield finding(DIVERGED, "figures", death, -4.0, f"the figures that it printed stayed finite ({names})", "stdout.log")
         return
@@ -68,6 +68,12 @@ def _metrics(case: Case, death: Observation) -> Iterator[Finding]:
     yield finding(DIVERGED, "figures", death, 3.5 if healthy else 4.5, fact, "stdout.log")
     for cause in OTHERS:
         yield finding(cause, "figures", death, -2.5, f"{fact}: what came after that followed", "stdout.log")
+
+
+def _not_finite(death: Observation) -> PythonError | None:
+    """The exception that ended it, when it is about NaN or infinity."""
+    error = death.python_error
+    return error if error and NAN_WORDS.search(f"{error.type} {error.message}") else None
 
 
 def _finite_beside(case: Case, name: str) -> bool:
@@ -102,11 +108,10 @@ def _input(case: Case, death: Observation) -> Iterator[Finding]:
             yield finding("python_exception", "reported", death, -2.5, fact, f"{said.stream}.log")
     else:
         yield finding(CORRUPT, "message", death, 0.0, "nothing that it read was refused")
-    error = death.python_error
-    if error and NAN_WORDS.search(f"{error.type} {error.message}"):
+    if error := _not_finite(death):
         fact = f"the exception is about values that are not finite: {error.type}: {error.message[:120]}"
-        yield finding(DIVERGED, "exception", death, 3.0, fact, "stderr.log")
-        yield finding("python_exception", "reported", death, -2.0, fact, "stderr.log")
+        yield finding(DIVERGED, "exception", death, 4.0, fact, "stderr.log")
+        yield finding("python_exception", "reported", death, -2.5, fact, "stderr.log")
 
 
 def _input_nats(death: Observation, said: Message) -> float:

@@ -17,7 +17,7 @@ LINE_CHARS = 400
 LONGEST_CHARS = 2000  # longer lines are data
 SEARCHED_CHARS = 1 << 20  # of the end of each stream
 
-# In lower case.  A line is of the first kind that has a word in it.
+# In lower case; "a…b" is a and b on one line.  A line is of the first kind that has a word in it.
 WORDS: dict[MessageKind, tuple[str, ...]] = {
     "openmp conflict": ("omp: error #15", "already initialized"),
     "openmp warning": ("omp: warning #", "omp: error #", "libgomp: "),
@@ -51,7 +51,10 @@ WORDS: dict[MessageKind, tuple[str, ...]] = {
     "corrupt input": (
         "badzipfile", "not a zip file", "unpicklingerror", "pickle data was truncated", "invalid load key", "eoferror",
         "while decompressing", "lzmaerror", "compressed file ended", "not a gzipped file", "crc check failed", "bad crc",
-        "checksum mismatch",        "cannot reshape array", "no data left in file", "failed to interpret file",
+        "checksum…mismatch", "checksum…not match", "checksum…fail", "checksum…differ", "bad checksum", "wrong checksum", "invalid checksum",
+        "digest…not match", "digest…mismatch", "is corrupt", "file corrupt", "corrupt file", "corrupted file", "data corrupt",
+        "corrupt data", "corrupted data", "corrupt record", "corrupted record", "truncated file", "file is truncated",
+        "cannot reshape array", "no data left in file", "failed to interpret file",
         "magic string is not correct", "bad magic number", "jsondecodeerror", "unicodedecodeerror", "cannot identify image file",
         "image file is truncated", "unexpected end of file",
         "unexpected end of data", "pytorchstreamreader failed", "arrowinvalid", "mmap length is greater than file size",
@@ -104,9 +107,13 @@ def _lines(text: str) -> Iterator[tuple[MessageKind, str]]:
     """Every line with one of the words.  Which words there are at all is asked first, as most output has none."""
     text = text[-SEARCHED_CHARS:]
     low = text.lower()
-    present = [(word, kind) for kind, words in WORDS.items() for word in words if word in low]
+    present = [(word, kind) for kind, words in WORDS.items() for word in words if _has(low, word)]
     for line in text.replace("\r", "\n").split("\n") if present else ():
         low = line.lower()
-        kind = next((kind for word, kind in present if word in low), None)
+        kind = next((kind for word, kind in present if _has(low, word)), None)
         if kind and len(line) <= LONGEST_CHARS:
             yield kind, line
+
+
+def _has(low: str, word: str) -> bool:
+    return all(part in low for part in word.split("…"))

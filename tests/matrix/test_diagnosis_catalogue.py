@@ -244,6 +244,12 @@ def test_a_loss_that_became_nan_before_the_crash_explains_it_and_a_finite_one_do
     assert first({**crash, "metrics": finite})[0] != figures.DIVERGED
 
 
+def test_an_exception_about_nan_is_divergence_though_the_figures_before_it_were_finite() -> None:
+    finite = [Metric(name="loss", last="1.0", last_step=8, values=8, median_abs=1.0, largest_abs=2.0)]
+    found = failed(python_error=raised("ValueError", "cannot convert float NaN to integer"), metrics=finite)
+    assert first(found, lived(metrics=finite)) == ("numerical_divergence", "confirmed")
+
+
 def test_input_that_was_refused_is_damaged_input_and_no_ordinary_exception() -> None:
     words = "Error -3 while decompressing data: invalid block type"
     facts = failed(python_error=raised("zlib.error", words), messages=says("corrupt input", f"zlib.error: {words}"))

@@ -32,6 +32,8 @@ LINES: list[tuple[MessageKind, str]] = [
     ("corrupt input", "ValueError: cannot reshape array of size 10 into shape (3,4)"),
     ("corrupt input", "zlib.error: Error -3 while decompressing data: invalid block type"),
     ("corrupt input", "EOFError: Ran out of input"),
+    ("corrupt input", "ValueError: shard-3.bin: the checksum of record 12 does not match"),
+    ("corrupt input", "OSError: train.idx: data corrupted at byte 81920"),
     ("no space", "OSError: [Errno 28] No space left on device"),
     ("too many files", "OSError: [Errno 24] Too many open files"),
     ("no more processes", "RuntimeError: can't start new thread"),
