@@ -30,6 +30,7 @@ PARSES = re.compile(
     r"\bparse(?:_known)?(?:_intermixed)?_args(?:_into_dataclasses)?\(|\bclick\.(?:command|group)\b|\btyper\.(?:run|Typer)\(|\bfire\.Fire\("
     r"|\bapp\.run\(|\bhydra\.main\b|\bLightningCLI\(|\btyro\.cli\(|\b(?:auto_)?CLI\(|\bdocopt\(|\btap\.|\bdraccus\.|\bsimple_parsing\."
 )
+CALLS_FIRST = re.compile(r"\bfire\.Fire\(|\bapp\.run\(")  # fire calls a function with the words in front of --help: that would be the job
 READ_VARIABLE = re.compile(
     r"""\b(?:os\.)?(?:environ(?:\.get\(|\[)|getenv\()\s*["']([A-Z][A-Z0-9_]*)["'](?:\s*,\s*["']?([\w.+-]+)["']?\s*\))?"""
 )
@@ -48,6 +49,11 @@ class Sources:
     @property
     def parse_options(self) -> bool:
         return any(PARSES.search(text) for text in self.texts)
+
+    @property
+    def words_are_safe(self) -> bool:
+        """Words in front of --help are looked at only after it."""
+        return not any(CALLS_FIRST.search(text) for text in self.texts)
 
     def variables(self) -> dict[str, str | None]:
         """Environment variables that they read, with the default that stands beside the name."""
@@ -85,13 +91,13 @@ def _search_path(python: str, env: tuple[tuple[str, str], ...]) -> list[str]:
 
 
 # ------------------------------------------------------------------ --help
-def described_options(command: CommandLine, cwd: Path, env: Mapping[str, str]) -> list[Option]:
+def described_options(command: CommandLine, sources: Sources, cwd: Path, env: Mapping[str, str]) -> list[Option]:
     """The options that the program's --help lists; [] when it cannot be had.
 
     It is asked with the words in front of the first flag (a subcommand may be among them), and once more with a subcommand
     that comes later.
     """
-    entry = [*_starting_words(command, env), *_leading(command.arguments)]
+    entry = [*_starting_words(command, env), *(_leading(command.arguments) if sources.words_are_safe else ())]
     text = _help(entry, cwd, env)
     later = next((at for at, word in enumerate(command.arguments) if word in subcommands(text)), None)
     if later is None or command.arguments[later] in entry:

@@ -74,7 +74,7 @@ def draft(
     _check(command, cwd, env)
     sources = Sources(command, cwd)
     asks = sources.parse_options if run_help is None else run_help
-    options = described_options(command, cwd, env) if asks and command.kind != "code" else []
+    options = described_options(command, sources, cwd, env) if asks and command.kind != "code" else []
     config, settings = _settings(command, options, sources, cwd, env)
     packages = package_folders(command, env)
     found = proposals(_addable(settings, command), _machine(packages, env, facts))

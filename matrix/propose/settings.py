@@ -61,7 +61,7 @@ def _identity(given: Given, by_flag: Mapping[str, Option]) -> str:
 
 
 def _of_given(given: Given, option: Option | None) -> Setting:
-    long = option.flag if option and given.flag in option.flags else given.flag
+    long = option.flag if option else given.flag
     several = given.value is None and given.end > given.start + 1
     return Setting(
         name=axis_name(long),

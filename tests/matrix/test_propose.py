@@ -227,6 +227,21 @@ def test_help_is_asked_of_the_subcommand_and_of_the_script_behind_a_launcher(tmp
         assert proposed(argv, tmp_path, env).axis("bs").values == (3, 6, 12), argv
 
 
+def test_where_words_in_front_of_help_could_start_the_job_it_is_asked_alone(tmp_path: Path, script: Callable[..., Path]) -> None:
+    script(
+        """
+        import sys
+        open("asked", "w").write(" ".join(sys.argv[1:]))
+        print("FLAGS\\n    -b, --bs=BS\\n        Default: 32\\n    --[no]shuffle: x\\n      (default: 'true')")
+        # fire.Fire(train) would call train("data") first
+        """
+    )
+    spec = proposed(["python", "train.py", "data", "--noshuffle"], tmp_path)
+    assert (tmp_path / "asked").read_text() == "--help"
+    assert spec.axis("bs").values == (8, 16, 32)
+    assert spec.axis("shuffle").values == ("noshuffle", "shuffle") and spec.known_bad["shuffle"] == "noshuffle"
+
+
 def test_a_configuration_file_gives_values_where_flags_override_it_and_advice_where_not(
     tmp_path: Path, script: Callable[..., Path]
 ) -> None:
