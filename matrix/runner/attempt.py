@@ -7,33 +7,35 @@ second, and ends the child when its patience is over.  A dead child is data; onl
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import selectors
-import shutil
-import sys
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from matrix import records
-from matrix.evidence import cores, signals
+from matrix.evidence import signals
 from matrix.evidence.exits import ExitWatch
 from matrix.evidence.kernel import SystemLog, system_log
 from matrix.evidence.processes import autopsy
 from matrix.evidence.progress import ProgressParser
-from matrix.records import Attempt, EndedBy, Observation, ProcessSeen
+from matrix.records import EndedBy, Observation, ProcessSeen
 from matrix.runner import cgroup, probes
+from matrix.runner.job import HOOK as HOOK
+from matrix.runner.job import Job as Job
+from matrix.runner.job import Live as Live
+from matrix.runner.job import child_environment, core_plan, fresh_copy, probed
+from matrix.runner.job import context as context
 from matrix.runner.launcher import Child, Guardian, Launch
 from matrix.runner.observe import Raw, observe
-from matrix.runner.output import CappedFile
-from matrix.runner.patience import Limits, Patience
+from matrix.runner.output import CappedFile, pipes
+from matrix.runner.patience import Patience
 from matrix.runner.probes.output_files import Space, open_files
 from matrix.runner.probes.watch import Watch
 from matrix.runner.sampler import Sampler
 from matrix.runner.surroundings import Surroundings
-from matrix.runner.tree import MARK, Tree
+from matrix.runner.tree import Tree
 
 LOOK_S = 0.5
 FIRST_LOOK_S = 0.01  # until then the loader is at work
@@ -45,40 +47,6 @@ GIVE_UP_S = 60.0  # after SIGKILL
 PAUSE_S = 2.0  # a wait that took so much longer than asked for: the tool was stopped (Ctrl-Z), or had no processor
 ROOMY_BYTES = 64 << 20  # a group with less room might have its guardian killed, which is in it for a moment
 TRACER_S = 0.1  # a tracer learns of the end when we do, and has a line to write
-HOOK = Path(__file__).with_name("hook")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
-    """Everything the supervisor needs to run one attempt."""
-
-    attempt: Attempt
-    folder: Path
-    limits: Limits
-    progress: str | None = None  # pattern of a step; None: the common forms
-    finished: str | None = None  # pattern of the line that says that it has finished
-    stop_after_step: int | None = None  # None: to its natural end
-    writes: tuple[Path, ...] = ()  # each is replaced by a fresh copy, in a mount namespace of the child
-    rlimits: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
-    pids: int | None = None  # most processes and threads; None: no limit
-    pty: bool = False
-    unbuffered: bool = True
-    hook: bool = True
-    core: bool = True
-    watch: bool = True  # False: no cgroup, no samples, nothing of the kernel's; only started, limited, followed by its output, and ended
-    stacks: bool = False  # a whole core for native stacks: slower by the size of the process
-
-
-@dataclasses.dataclass(kw_only=True)
-class Live:
-    """What the live view may show of a running attempt; written by the supervisor only."""
-
-    attempt: Attempt
-    started_monotonic: float
-    step: int | None = None
-    total: int | None = None
-    rss_bytes: int | None = None
-    last_line: str = ""
 
 
 def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | None = None) -> Observation:
@@ -118,7 +86,7 @@ class Supervisor:
         self.probes = Watch(prepared, token)
         self.parser = ProgressParser(job.progress, job.finished)
         self.patience = Patience(job.limits, expects_steps=job.progress is not None)
-        self.core = _core_plan(job) if job.core else cores.CorePlan(folder=job.folder, why_not="not asked for")
+        self.core = core_plan(job)
         self.ended_by: EndedBy = "itself"
         self.ending_s: float | None = None
         self.processes: list[ProcessSeen] = []
@@ -136,7 +104,7 @@ class Supervisor:
         lazy = not self.job.watch
         sinks = {name: CappedFile(self.job.folder / f"{name}.log", lazy=lazy) for name in ("stdout", "stderr")}
         to_file = self.probes.prepared.total.to_file
-        readers, writers = open_files(self.temp) if to_file else _pipes(self.job.pty)
+        readers, writers = open_files(self.temp) if to_file else pipes(self.job.pty)
         self.started_unix, self.started = time.time(), time.monotonic()
         child = guardian.start(self._launch(guardian.environment), writers[0], writers[1])
         for descriptor in set(writers):
@@ -325,7 +293,7 @@ class Supervisor:
             roomy=len(doors) == 1 and (job.attempt.memory_limit_bytes or ROOMY_BYTES) >= ROOMY_BYTES,
             rlimits={"RLIMIT_CORE": (self.core.cap_bytes, -1), **job.rlimits},
             cpus=job.attempt.cpus,
-            mounts=[(str(_fresh_copy(path, self.temp / f"copy{n}")), str(path)) for n, path in enumerate(job.writes)],
+            mounts=[(str(fresh_copy(path, self.temp / f"copy{n}")), str(path)) for n, path in enumerate(job.writes)],
             pty=job.pty,
             tmpfs=list(change.tmpfs.items()),
             no_huge_pages=change.no_huge_pages,
@@ -372,73 +340,3 @@ def _make(folder: Path) -> None:
         os.mkdir(folder, 0o700)  # noqa: PTH102 - at every attempt, and its parent is there
     except OSError:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-def context(job: Job, temp: Path, inherited: Mapping[str, str]) -> probes.Context:
-    """How that job is started without any probe."""
-    return probes.Context(
-        argv=job.attempt.argv,
-        env=child_environment(inherited, job, "", temp),
-        cwd=job.attempt.cwd,
-        folder=job.folder,
-        temp=str(temp),
-        cpus=job.attempt.cpus,
-        memory_limit_bytes=job.attempt.memory_limit_bytes,
-        rlimits=job.rlimits,
-        pids=job.pids,
-        pty=job.pty,
-        hook=job.hook,
-        watch=job.watch,
-    )
-
-
-def probed(job: Job, change: probes.Change) -> Job:
-    """The job with what its probes change; attempt.json keeps the unprobed values beside the names of the probes."""
-    attempt = dataclasses.replace(
-        job.attempt,
-        env={**job.attempt.env, **change.env, **({"MATRIX_PROBED": "1"} if job.attempt.trial.probes else {})},
-        cpus=change.cpus or job.attempt.cpus,
-        memory_limit_bytes=change.memory_limit_bytes or job.attempt.memory_limit_bytes,
-    )
-    rlimits = {**job.rlimits, **change.rlimits}
-    return dataclasses.replace(job, attempt=attempt, rlimits=rlimits, pids=change.pids or job.pids, pty=job.pty and not change.to_file)
-
-
-def _core_plan(job: Job) -> cores.CorePlan:
-    limit = job.rlimits.get("RLIMIT_CORE", (None,))[0]
-    return cores.plan(Path(job.attempt.cwd), full=job.stacks, limit_bytes=limit)
-
-
-def child_environment(inherited: Mapping[str, str], job: Job, token: str, temp: Path) -> dict[str, str]:
-    """The inherited environment with the specification's changes, ours around it."""
-    env = {**inherited, "TMPDIR": str(temp), **job.attempt.env, MARK: token}
-    if job.unbuffered:
-        env.setdefault("PYTHONUNBUFFERED", "1")
-    if job.hook:
-        env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HOOK), env.get("PYTHONPATH")]))
-        env["MATRIX_HOOK_DIR"] = str(job.folder.resolve())
-    return env
-
-
-def _pipes(pty: bool) -> tuple[dict[int, str], tuple[int, int]]:
-    """Our reading ends by name, and the child's two writing ends."""
-    if pty:
-        ours, theirs = os.openpty()
-        return {ours: "stdout"}, (theirs, theirs)
-    out_read, out_write = os.pipe()
-    err_read, err_write = os.pipe()
-    if sys.platform == "linux":
-        import fcntl
-
-        for descriptor in (out_read, err_read):
-            with contextlib.suppress(OSError):  # the user's pipe quota may be spent; then the usual 64 KiB do
-                fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, READ_BYTES)
-    return {out_read: "stdout", err_read: "stderr"}, (out_write, err_write)
-
-
-def _fresh_copy(path: Path, target: Path) -> Path:
-    if path.is_dir():
-        shutil.copytree(path, target, symlinks=True)
-    else:
-        shutil.copy2(path, target)
-    return target

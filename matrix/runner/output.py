@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import os
+import sys
 from io import FileIO
 from pathlib import Path
+
+PIPE_BYTES = 1 << 20
 
 
 class CappedFile:
@@ -52,3 +57,19 @@ class CappedFile:
             self._file.write(f"\n[... {self.dropped_bytes} bytes of output dropped here ...]\n".encode())
         self._file.write(tail[excess:])
         self._file.close()
+
+
+def pipes(pty: bool) -> tuple[dict[int, str], tuple[int, int]]:
+    """Our reading ends by name, and the child's two writing ends."""
+    if pty:
+        ours, theirs = os.openpty()
+        return {ours: "stdout"}, (theirs, theirs)
+    out_read, out_write = os.pipe()
+    err_read, err_write = os.pipe()
+    if sys.platform == "linux":
+        import fcntl
+
+        for descriptor in (out_read, err_read):
+            with contextlib.suppress(OSError):  # the user's pipe quota may be spent; then the usual 64 KiB do
+                fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    return {out_read: "stdout", err_read: "stderr"}, (out_write, err_write)

@@ -410,6 +410,7 @@ sys.path.insert(0, {root!r})
 from matrix.records import *
 from matrix.runner.attempt import *
 from matrix.runner.launcher import Guardian
+from matrix.runner.patience import Limits
 program = "import time\\nfor n in range(12): print('step', n, flush=True); time.sleep(0.5)"
 attempt = Attempt(id='1-x', trial=Trial(id=1, cell={{}}), argv=[sys.executable, '-c', program], env={{}}, cwd='/', key='k', program='p')
 with Guardian() as guardian:
