@@ -287,7 +287,8 @@ WITHOUT_RIGHTS = ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_re
 def test_a_limit_above_what_the_user_may_have_does_not_stop_the_program(tmp_path: Path) -> None:
     program = (
         f"import sys, threading, pathlib\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "from matrix.records import *\nfrom matrix.runner.attempt import *\nfrom matrix.runner.launcher import Guardian\nfrom matrix.runner.patience import Limits\n"
+        "from matrix.records import *\nfrom matrix.runner.attempt import *\nfrom matrix.runner.launcher import Guardian\n"
+        "from matrix.runner.patience import Limits\n"
         "a = Attempt(id='1-x', trial=Trial(id=1, cell={}), argv=['true'], env={}, cwd='/', key='k', program='p')\n"
         "with Guardian() as guardian:\n"
         "    job = Job(attempt=a, folder=pathlib.Path('a').resolve(), limits=Limits(), rlimits={'RLIMIT_NOFILE': (900, 900)})\n"
@@ -380,7 +381,8 @@ def test_killing_the_tool_leaves_no_process_no_group_and_no_folder(tmp_path: Pat
     driver = tmp_path / "driver.py"
     driver.write_text(
         f"import sys, threading, pathlib\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "from matrix.records import *\nfrom matrix.runner.attempt import *\nfrom matrix.runner.launcher import Guardian\nfrom matrix.runner.patience import Limits\n"
+        "from matrix.records import *\nfrom matrix.runner.attempt import *\nfrom matrix.runner.launcher import Guardian\n"
+        "from matrix.runner.patience import Limits\n"
         f"argv = ['sh', '-c', 'setsid sleep 300 & exec python3 -c \"import time; time.sleep(300)\" {marker}']\n"
         f"a = Attempt(id='1-x', trial=Trial(id=1, cell={{}}), argv=argv, env={{}}, cwd='/', key='k', program='p')\n"
         f"run(Job(attempt=a, folder=pathlib.Path({str(tmp_path / 'a')!r}), limits=Limits()), Guardian(), stop=threading.Event())\n"
