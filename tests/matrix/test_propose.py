@@ -130,7 +130,7 @@ def prepared(folder: Path) -> Path:
 
 
 @given(start=STARTS, parts=st.lists(PART, max_size=6))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_whatever_the_command_the_specification_is_valid_and_its_known_bad_cell_is_the_command(
     tmp_path: Path, start: list[str], parts: list[list[str]]
 ) -> None:
