@@ -21,6 +21,7 @@ from matrix.evidence.kernel import SystemLog, system_log
 from matrix.evidence.processes import autopsy
 from matrix.evidence.progress import ProgressParser
 from matrix.records import EndedBy, ProcessSeen
+from matrix.runner.attempt import PAUSE_S
 from matrix.runner.cgroup import Group
 from matrix.runner.launcher import Child
 from matrix.runner.observe import Raw
@@ -124,7 +125,7 @@ class Recorder:
         self._sinks = {name: CappedFile(folder / f"{name}.log") for name in ("stdout", "stderr")}
         self._hang: EndedBy | None = None
         self._told_late = False
-        self._kept_s = 0.0
+        self._kept_s = self._paused_s = 0.0
         self._names: dict[int, str] = {}
 
     # -------------------------------------------------------------- the loop
@@ -148,7 +149,7 @@ class Recorder:
         return self._raw(kernel, wall_s)
 
     def _follow(self) -> None:
-        next_look, next_line = 0.1, self.options.every_s or 0.0
+        next_look, next_line, last = 0.1, self.options.every_s or 0.0, self._now()
         self._maps_pace, self._bounds_pace = Pace(MAPS_COSTS), Pace(BOUNDS_COSTS, FIRST_BOUNDS_S)
         resting: dict[int, float] = {}  # reader -> when it is read again
         with selectors.DefaultSelector() as selector:
@@ -176,6 +177,8 @@ class Recorder:
                         selector.unregister(key.fd)
                         self._deaf = True
                 now = self._now()
+                self._forgive(now - max(due, last))
+                last = now
                 if now >= self.sampler.next_s:
                     self._safely(self._sample, now)
                 if now >= next_look and not self.child.over:
@@ -184,6 +187,13 @@ class Recorder:
                 if self.options.every_s and now >= next_line:
                     self.say(self._state(now), False)
                     next_line = now + self.options.every_s
+
+    def _forgive(self, late_s: float) -> None:
+        """While we are stopped (Ctrl-Z) nobody hears what the program does."""
+        if late_s > PAUSE_S:
+            self._paused_s += late_s
+            self.patience.paused(late_s)
+            self.parser.paused(late_s)
 
     def _sample(self, now: float) -> None:
         self.sampler.sample(now, self.parser.last_step)
@@ -397,7 +407,7 @@ class Recorder:
             surroundings=self.surroundings,
             signals=self.signals,
             tool_pids=frozenset({os.getpid()}),
-            paused_s=0.0,
+            paused_s=self._paused_s,
         )
 
     def _now(self) -> float:

@@ -88,3 +88,31 @@ def test_a_new_size_of_the_window_reaches_the_program(watch: Open) -> None:
     screen.until("wide 77")
     screen.type("\x1c")  # Ctrl-\\
     assert screen.end() == 131
+
+
+def test_a_shell_can_stop_it_and_go_on_with_it_in_the_background_and_in_the_foreground(tmp_path: Path) -> None:
+    (tmp_path / "ticks.py").write_text("import time\nfor step in range(3000): print('tick step', step, flush=True); time.sleep(0.3)")
+    screen = Screen(["bash", "--norc", "-i"], tmp_path, columns=120, lines=60, env={"PYTHONPATH": str(ROOT), "PS1": "$ "})
+    try:
+        screen.until("$")
+        screen.type(f"{' '.join([*TOOL, 'watch', '--', sys.executable, 'ticks.py'])}\n")
+        screen.until("tick step 2")
+        screen.type("\x1a")
+        screen.until("Stopped")
+        seen = screen.count("tick")
+        screen.type("bg\n")
+        screen.until(lambda: screen.count("tick") > seen + 2)
+        screen.type("echo $((6 * 7))\n")
+        screen.until("\n42")
+        named = screen.written.count(b"ticks.py")
+        screen.type("fg\n")
+        screen.until(lambda: screen.written.count(b"ticks.py") > named)  # the shell says what it goes on with
+        screen.type("\x03")
+        screen.until("ended by you after step")
+        screen.until(lambda: screen.last_row == "$")  # the report is written
+        screen.type("exit\n")
+        screen.end()
+    finally:
+        screen.close()
+    (observed,) = observations(only_run(tmp_path))
+    assert observed.exit.ended_by == "interrupt"
