@@ -83,6 +83,7 @@ WORDS: dict[MessageKind, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 Stream = Literal["stdout", "stderr"]
+PLACE = re.compile(r"\s*File \".*\", line \d+")
 PID = re.compile(r"\bpid(?:\(s\))?[ =:]{1,2}(\d+)")
 
 
@@ -108,7 +109,11 @@ def _lines(text: str) -> Iterator[tuple[MessageKind, str]]:
     text = text[-SEARCHED_CHARS:]
     low = text.lower()
     present = [(word, kind) for kind, words in WORDS.items() for word in words if _has(low, word)]
+    quoted = False  # the source text that a traceback quotes says what the program could do, not what happened
     for line in text.replace("\r", "\n").split("\n") if present else ():
+        quoted, was_place = bool(PLACE.match(line)), quoted
+        if was_place and line[:1].isspace():
+            continue
         low = line.lower()
         kind = next((kind for word, kind in present if _has(low, word)), None)
         if kind and len(line) <= LONGEST_CHARS:

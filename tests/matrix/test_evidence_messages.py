@@ -101,3 +101,16 @@ def test_what_is_printed_once_is_a_setting_unless_it_is_no_number() -> None:
     assert metrics("seed=7 width=512\nhttp://host:8080 at 12:30:59\n") == []
     (found,) = metrics("final loss=nan\n")
     assert (found.last, found.median_abs, math.isnan(float(found.last))) == ("nan", None, True)
+
+
+def test_the_source_text_in_a_traceback_is_no_message() -> None:
+    text = """Traceback (most recent call last):
+  File "/usr/lib/python3.11/gzip.py", line 530, in _read_eof
+    raise BadGzipFile("CRC check failed %s != %s" % (crc32, self._crc))
+  File "train.py", line 9, in step
+    assert "too many open files" not in notes
+gzip.BadGzipFile: CRC check failed 0x1 != 0x2
+"""
+    assert [(found.kind, found.text) for found in messages(stdout="", stderr=text)] == [
+        ("corrupt input", "gzip.BadGzipFile: CRC check failed 0x1 != 0x2")
+    ]
