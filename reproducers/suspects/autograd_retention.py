@@ -6,12 +6,16 @@
 from __future__ import annotations
 
 import argparse
+import os
+import time
 
 import torch
 
 from trainer.loss import info_nce
 from trainer.model import QueryTower
 from trainer.optim import AdamW
+
+PAUSE_S = 0.04  # in each step: on a quick machine too it lasts long enough for its memory to be sampled
 
 
 def main() -> None:
@@ -32,8 +36,10 @@ def main() -> None:
         if step % options.accum == 0:
             optimiser.step(lr=5e-5)
         losses.append(loss if options.keep_graphs else loss.item())
+        time.sleep(PAUSE_S)
         print(f"step {step} mean loss {float(sum(losses)) / step:.4f}", flush=True)
     print("suspect finished", flush=True)
+    os._exit(0)  # memory that is given back piece by piece as the interpreter ends looks like a fall on a busy machine
 
 
 if __name__ == "__main__":

@@ -6,11 +6,15 @@
 from __future__ import annotations
 
 import argparse
+import os
+import time
 
 import torch
 
 from trainer.loss import FifoBank, info_nce
 from trainer.model import QueryTower
+
+PAUSE_S = 0.02  # in each step: on a quick machine too it lasts long enough for its memory to be sampled
 
 
 def main() -> None:
@@ -33,8 +37,10 @@ def main() -> None:
         if options.unbounded:
             kept.append(documents)
         tower.zero_grad()
+        time.sleep(PAUSE_S)
         print(f"step {step} loss {loss.item():.4f}", flush=True)
     print("suspect finished", flush=True)
+    os._exit(0)  # memory that is given back piece by piece as the interpreter ends looks like a fall on a busy machine
 
 
 if __name__ == "__main__":
