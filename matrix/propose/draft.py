@@ -157,6 +157,7 @@ def _machine(packages: Sequence[Path], env: Mapping[str, str], facts: Facts | No
         threads=int(threads) if re.fullmatch(r"[1-9]\d{0,4}", threads) else cpus,
         accelerator=next((name for name in ("cuda", "mps") if _is_here(name)), None),
         openmp_runtimes=seen or _installed_runtimes(tuple(packages)),
+        forked_with_threads=bool(facts and facts.forked_with_threads),
         duplicate_ok=env.get(DUPLICATE_OK, "").lower() in ("true", "1"),
     )
 

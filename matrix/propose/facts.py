@@ -32,8 +32,7 @@ class Facts:
     batch_size: int | None = None  # as the program printed it
     memory_peak_bytes: int | None = None  # of the whole process tree
     memory_limit_bytes: int | None = None  # that it ran under
-    forks: bool = False  # a process forked itself
-    forked_with_threads: bool = False  # while more than one thread was alive
+    forked_with_threads: bool = False  # a process forked itself while more than one of its threads was alive
     openmp_runtimes: tuple[str, ...] = ()  # files of those that refuse each other, when there were two or more in one process
 
 
@@ -57,7 +56,6 @@ def of_observation(seen: Observation, *, source: str = "") -> Facts:
         steps_seen=progress.last_line if progress.last_step is not None else "",
         memory_peak_bytes=memory.peak_group_bytes or memory.peak_tree_rss_bytes,
         memory_limit_bytes=memory.limit_bytes,
-        forks=bool(seen.forks),
         forked_with_threads=any(fork.threads_alive > 1 for fork in seen.forks),
         openmp_runtimes=tuple(library.path for library in two[0]) if two else (),
     )

@@ -45,6 +45,7 @@ class Machine:
     accelerator: str | None = None  # "cuda", "mps"; None: there is none
     openmp_runtimes: tuple[str, ...] = ()  # files of those that refuse each other, of the program's interpreter
     duplicate_ok: bool = False  # the shell lets them run side by side
+    forked_with_threads: bool = False  # a run that was seen did
     needs_workers: bool = False  # the command says how workers work, so there have to be some
 
 
@@ -231,8 +232,9 @@ def _of_the_environment(machine: Machine, has_flag: bool) -> Iterator[Proposal]:
         axis="threads",
         entry={"values": [number("1"), number(str(most))], "env": list(THREAD_VARIABLES)},
         bad=number(str(max(1, machine.threads))),
-        why="threads of OpenMP, MKL and OpenBLAS: races, conflicts of runtimes, fork",
-        weight=-4 if has_flag else 80,
+        why="threads of OpenMP, MKL and OpenBLAS: "
+        + ("it was seen to fork while several threads were alive" if machine.forked_with_threads else "races, conflicts of runtimes, fork"),
+        weight=-4 if has_flag else 98 if machine.forked_with_threads else 80,
     )
     if machine.duplicate_ok or len(machine.openmp_runtimes) > 1:
         yield _openmp(machine)

@@ -54,7 +54,7 @@ def rewrite(
         if proposal.removes:
             changes.replaced |= {index: [] for index in range(proposal.removes.start, proposal.removes.end)}
     if removed := [proposal.removes.flag.rstrip("=") for proposal in chosen if proposal.removes]:
-        changes.remarks.append(f"the matrix below sets {', '.join(removed)}")
+        changes.remarks.append(f"set by the matrix: {', '.join(removed)}")
     length = None
     if not command.closed:
         _write_elsewhere(settings, changes)

@@ -306,11 +306,13 @@ def test_what_a_watched_run_showed_sets_limits_length_and_what_was_observed(tmp_
     script()
     facts = Facts(
         source="old.log", died=True, signal="SIGABRT", last_step=117, seconds=1000.0, startup_s=200.0, memory_limit_bytes=2 << 30,
-        openmp_runtimes=("/a/libiomp5.so", "/b/libomp.so"), words=("OMP: Error #15: initializing",), progress=r"round (?P<step>\d+)",
+        openmp_runtimes=("/a/libiomp5.so", "/b/libomp.so"), forked_with_threads=True,
+        words=("OMP: Error #15: initializing",), progress=r"round (?P<step>\d+)",
     )  # fmt: skip
     spec = proposed(["python", "train.py", "--max-steps", "90000"], tmp_path, facts=facts)
     assert known_bad(spec)[known_bad(spec).index("--max-steps") + 1] == "360"
     assert (spec.limits.memory_bytes, spec.limits.wall_s, spec.limits.startup_s) == (2 << 30, 3000.0, 1020.0)
+    assert spec.axes[0].name == "workers" and spec.axes[1].name == "threads"
     assert "omp" in spec.matrix and spec.run.progress == facts.progress
     (entry,) = spec.observed
     assert (entry.cell, entry.died, entry.step, entry.log) == (spec.known_bad, True, 117, "old.log")
