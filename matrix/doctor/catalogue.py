@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import subprocess
 
 from matrix.doctor import imports, limits, memory, openmp, processor, storage, threads, tools, versions
 from matrix.doctor.finding import SEVERITIES, Check, Finding, NotSeen, Seen, Severity
@@ -51,22 +52,35 @@ def find(id: str) -> Check:
 
 
 def run(place: Place, checks: tuple[Check, ...] = CHECKS) -> Report:
-    """What cannot be looked at stops nothing."""
+    """What cannot be looked at stops nothing, and takes back nothing that was seen before."""
     findings: list[Finding] = []
     fine, not_seen = [], []
     for each in checks:
-        try:
-            found = [_finding(each, seen) for seen in each.look(place)]
-        except NotSeen as why:
-            not_seen.append((each, str(why)))
-        except OSError as problem:
-            not_seen.append((each, f"{problem.filename or 'the system'}: {problem.strerror}"))
-        else:
-            findings += found
-            if not found:
-                fine.append(each)
+        found, why = _looked(each, place)
+        findings += found
+        if why:
+            not_seen.append((each, why))
+        elif not found:
+            fine.append(each)
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return Report(findings=findings, fine=fine, not_seen=not_seen)
+
+
+def _looked(of: Check, place: Place) -> tuple[list[Finding], str]:
+    """What was found, and why the rest could not be looked at ("": all was)."""
+    found: list[Finding] = []
+    try:
+        for seen in of.look(place):
+            found.append(_finding(of, seen))
+    except NotSeen as why:
+        return found, str(why)
+    except OSError as problem:
+        return found, f"{problem.filename or 'the system'}: {problem.strerror}"
+    except subprocess.TimeoutExpired as problem:
+        return found, f"no answer within {problem.timeout:g} s"
+    except (ValueError, LookupError) as problem:  # a file of the system in a form that is not known: sandboxes write their own
+        return found, f"what the system says was not understood ({type(problem).__name__}: {problem})"
+    return found, ""
 
 
 def _finding(of: Check, seen: Seen) -> Finding:

@@ -22,16 +22,16 @@ def _ids(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
 @click.option("--explain", metavar="ID", shell_complete=_ids, help="Print all that is known about one check, and look at nothing.")
 def doctor(executable: str | None, as_json: bool, explain: str | None) -> None:
     """Look for known traps of this machine and interpreter before a long run; exit status 1 when one is an error."""
-    import time
-
-    from matrix.doctor import catalogue, words
-    from matrix.doctor.interpreter import NoInterpreter, examine
-    from matrix.doctor.place import Place
-
-    began = time.perf_counter()
     with errors():
+        import time
+
+        from matrix.doctor import catalogue, words
+        from matrix.doctor.interpreter import NoInterpreter, examine
+        from matrix.doctor.place import Place
+
+        began = time.perf_counter()
         try:
-            if explain:
+            if explain is not None:
                 click.echo(words.explanation(catalogue.find(explain)))
                 return
             place = Place(python=examine(executable))

@@ -33,7 +33,7 @@ def read(path: Path) -> Dynamic:
         with mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
                 return _dynamic(data)
-            except (struct.error, OverflowError, ValueError) as problem:
+            except (struct.error, OverflowError, ValueError, KeyError) as problem:
                 raise NotElf(f"{path}: {problem}") from problem
 
 

@@ -86,9 +86,11 @@ def examine(executable: str | None = None) -> Interpreter:
     """Ask an interpreter what is installed for it, by PYTHONPATH and for this user too.  `-I`: nothing from there is run at its start.
 
     Raises NoInterpreter when there is none, when it does not answer, or when it is older than 3.8."""
-    path = shutil.which(executable) if executable else sys.executable
+    path = shutil.which(executable) if executable is not None else sys.executable
     if not path:
-        raise NoInterpreter(f"{executable}: no such program, or not executable; give the path of a Python, such as .venv/bin/python")
+        raise NoInterpreter(
+            f"{executable or repr(executable)}: no such program, or not executable; give the path of a Python, such as .venv/bin/python"
+        )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LD_")}
     try:
         done = subprocess.run(

@@ -47,7 +47,7 @@ def _linux(place: Place) -> None:
 @check(
     id="memory-limit",
     group="memory",
-    fine="no cgroup limit below the machine's memory",
+    fine="no cgroup limit below the machine's memory that can be seen from here",
     causes="SIGKILL by the kernel when the group's processes together pass it: no traceback, exit 137, and DataLoader workers die first; "
     "free, top and psutil show the whole machine",
     unproven="that the job needs more",
@@ -70,11 +70,12 @@ def memory_limit(place: Place) -> Iterator[Seen]:
 
 
 def _used(group: cgroup.Group) -> int:
-    """Without the page cache that the kernel would give back."""
+    """Without the page cache, which the kernel gives back before it kills."""
     v2 = group.isolation == "cgroup-v2"
     usage = int((group.path / ("memory.current" if v2 else "memory.usage_in_bytes")).read_text())
     fields = dict(line.split() for line in (group.path / "memory.stat").read_text().splitlines())
-    return max(usage - int(fields.get("inactive_file" if v2 else "total_inactive_file", 0)), 0)
+    cache = sum(int(fields.get(name if v2 else f"total_{name}", 0)) for name in ("active_file", "inactive_file"))
+    return max(usage - cache, 0)
 
 
 def _own_kills(group: cgroup.Group) -> int:
@@ -196,9 +197,9 @@ def overcommit(place: Place) -> Iterator[Seen]:
 @check(
     id="oom-daemon",
     group="memory",
-    fine="no OOM daemon runs",
+    fine="no OOM daemon that can be seen from here",
     causes="a kill before the kernel's limit is reached, which no kernel counter or log line shows; the daemon's own log does",
-    unproven="that it picks your job",
+    unproven="that it picks your job; from within a container the host's daemons are not seen at all",
     by_hand="ps -e | grep -E 'oomd|earlyoom|nohang'; journalctl -u systemd-oomd -u earlyoom",
     remedy="exempt the job (earlyoom --avoid, ManagedOOMPreference=avoid), or know where to look",
     references=("https://man7.org/linux/man-pages/man8/systemd-oomd.8.html", "https://github.com/rfjakob/earlyoom"),
@@ -207,7 +208,7 @@ def daemon(place: Place) -> Iterator[Seen]:
     _linux(place)
     found = {}
     for folder in (place.root / "proc").iterdir():
-        if folder.name.isdigit():
+        if folder.name.isdecimal():
             try:
                 name = (folder / "comm").read_text().strip()
             except OSError:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from matrix.doctor.finding import NotSeen, Seen, check
-from matrix.doctor.native import Native, askers, openblas_version
+from matrix.doctor.native import OPENMP, Native, askers, openblas_version
 from matrix.doctor.place import Place
 from matrix.evidence.runtimes import REGISTERING
 
@@ -134,7 +133,7 @@ def fork(place: Place) -> Iterator[Seen]:
 
 
 def openmp_build(blas: Native) -> bool:
-    return any(re.match(r"lib(gomp|i?omp5?)\b", name) for name in blas.needed)
+    return any(OPENMP.match(name) for name in blas.needed)
 
 
 @check(

@@ -64,10 +64,11 @@ def shm(place: Place) -> Iterator[Seen]:
     id="shm-litter",
     group="storage",
     fine="no dead process left anything in /dev/shm",
-    causes="room that is gone until somebody removes it; each file is the trace of a process that was killed",
-    unproven="which job it was: only the number of the process is known",
+    causes="room that is gone until somebody removes it; most often the trace of a process that was killed",
+    unproven="which job it was: only the number of the process is known, and where the folder is shared with another container or "
+    "the host, processes there do not count; torch's files may be in use by another process than the one that made them",
     by_hand="ls -la /dev/shm",
-    remedy="remove the files named in the evidence (--json) when no job runs",
+    remedy="remove the files named in the evidence (--json) when no job runs, in no container that shares the folder",
     references=("measured: the LLVM/Intel OpenMP runtime's file survives SIGABRT and SIGKILL and names the library that was first",),
 )
 def litter(place: Place) -> Iterator[Seen]:
@@ -77,7 +78,7 @@ def litter(place: Place) -> Iterator[Seen]:
     dead = [path for path in sorted(folder.iterdir()) if (match := LITTER.match(path.name)) and not psutil.pid_exists(int(match["pid"]))]
     if dead:
         held = sum(path.lstat().st_size for path in dead)
-        what = f"{len(dead)} file{'s' * (len(dead) > 1)} of dead processes in /dev/shm, {size(held)}"
+        what = f"{len(dead)} file{'s' * (len(dead) > 1)} in /dev/shm of processes that do not run here, {size(held)}"
         yield Seen(severity="info", summary=what, evidence=tuple(map(str, dead[:20])))
 
 
@@ -122,11 +123,14 @@ def temp(place: Place) -> Iterator[Seen]:
 def disk(place: Place) -> Iterator[Seen]:
     if not os.access(place.cwd, os.W_OK):
         yield Seen(severity="warning", summary=f"{place.cwd} cannot be written to")
+        return  # images that are read-only are always full
     yield from _little(place.cwd, "the working folder")
 
 
 def _little(folder: Path, name: str) -> Iterator[Seen]:
     free, total, inodes = _room(folder)
+    if not total:  # /proc and some network file systems count nothing
+        raise NotSeen(f"{name} ({folder}) is on a file system that does not tell its room")
     if free < 16 * MIB:
         yield Seen(severity="error", summary=f"{name} ({folder}) is full: {size(free)} of {size(total)} free")
     elif free < 2 * GIB:

@@ -21,7 +21,7 @@ MALLOC += ("GLIBC_TUNABLES", "PYTHONMALLOC")
 def _count(text: str) -> int | None:
     """`4`, or `4,2` of nested regions."""
     first = text.partition(",")[0].strip()
-    return int(first) if first.isdigit() else None
+    return int(first) if first.isascii() and first.isdecimal() else None
 
 
 @check(

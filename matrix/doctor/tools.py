@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from matrix.doctor.place import Place
 from matrix.evidence.native_stacks import program
 
 CORE = "https://man7.org/linux/man-pages/man5/core.5.html"
+UNIQUE = re.compile(r"%[pPiIt]")  # of a core's name: process or thread, here or on the host, or the time
 ATTACH, DETACH = 16, 17  # PTRACE_ATTACH, PTRACE_DETACH
 # A sibling looks into a sibling, as py-spy would into a job.
 TRACER = f"""
@@ -64,9 +66,9 @@ def core_pattern(place: Place) -> Iterator[Seen]:
     pattern = place.text("/proc/sys/kernel/core_pattern")
     if pattern.startswith("|"):
         handler = pattern[1:].split()[0]
-        gone = "" if (place.root / handler.lstrip("/")).exists() else ", which is not in this container or mount"
-        yield Seen(severity="warning" if gone else "info", summary=f"the kernel hands cores to {handler}{gone}", evidence=(pattern,))
-    elif "%p" not in pattern and place.number("/proc/sys/kernel/core_uses_pid") == 0:
+        gone = "" if (place.root / handler.lstrip("/")).exists() else ", which is not here: from a container it is started on the host"
+        yield Seen(severity="info", summary=f"the kernel hands cores to {handler}{gone}", evidence=(pattern,))
+    elif not UNIQUE.search(pattern) and place.number("/proc/sys/kernel/core_uses_pid") == 0:
         summary = f"cores are called {pattern!r}: one overwrites the other" + ("" if "/" in pattern else ", in the working folder")
         yield Seen(severity="info", summary=summary)
 

@@ -10,7 +10,15 @@ from matrix.doctor.known_bad import ROWS, Row
 from matrix.doctor.place import Place
 
 # Of Python: the month after which there are no fixes any more.
-ENDS = {(3, 8): (2024, 10), (3, 9): (2025, 10), (3, 10): (2026, 10), (3, 11): (2027, 10), (3, 12): (2028, 10), (3, 13): (2029, 10)}
+ENDS = {
+    (3, 8): (2024, 10),
+    (3, 9): (2025, 10),
+    (3, 10): (2026, 10),
+    (3, 11): (2027, 10),
+    (3, 12): (2028, 10),
+    (3, 13): (2029, 10),
+    (3, 14): (2030, 10),
+}
 REPORTED = "that your program meets it; it is known from reports, for these versions"
 TRIED = "nothing, where it is imported; tried with pandas 2.1.4, scikit-learn 1.4.1 and scipy 1.12.0 beside numpy 2.2.6"
 LOST_WAKEUP = ((2, 27), (2, 40))

@@ -14,7 +14,11 @@ from matrix.doctor.place import Place
 
 SCHEMA = "matrix.doctor/1"
 WIDTH = 140
-TITLES = {"error": "ERRORS: these kill, or have killed here", "warning": "WARNINGS: these kill some programs", "info": "GOOD TO KNOW"}
+TITLES = {
+    "error": "ERRORS: these kill what meets them, or have killed here",
+    "warning": "WARNINGS: these harm some programs, or hide why one died",
+    "info": "GOOD TO KNOW",
+}
 
 
 def text(report: Report, place: Place, seconds: float) -> str:

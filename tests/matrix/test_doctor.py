@@ -41,7 +41,7 @@ def test_an_error_is_printed_first_with_what_it_causes_and_what_to_do(environmen
     assert done.exit_code == 1
     lines = done.output.splitlines()
     assert lines[0].startswith(f"{environment.python}: CPython 3.") and " packages, " in lines[0]
-    assert lines[2:4] == ["ERRORS: these kill, or have killed here", "  pandas-numpy-2: pandas 2.1.4 with numpy 2.2.6"]
+    assert lines[2:4] == ["ERRORS: these kill what meets them, or have killed here", "  pandas-numpy-2: pandas 2.1.4 with numpy 2.2.6"]
     assert lines[4].startswith('    causes: ValueError "numpy.dtype size changed" at import.')
     assert any(line.strip() == "do: pip install --upgrade pandas, or 'numpy<2'" for line in lines[5:8])
     assert re.search(r"^1 error, \d+ warnings?, \d+ info; \d+ checks fine, \d+ not possible; [\d.]+ s\. ", lines[-1])
@@ -114,6 +114,8 @@ def test_one_check_is_explained_with_its_references() -> None:
     [
         (["--explain", "openmp-duplicat"], "did you mean openmp-duplicate?"),
         (["--explain", "zzz"], "there is no check 'zzz'"),
+        (["--explain", ""], "there is no check ''"),
+        (["--python", ""], "'': no such program"),
         (["--python", "/nowhere/python"], "/nowhere/python: no such program"),
         (["--python", "/"], "no such program, or not executable"),
         (["--python", "true"], "is no Python that can be examined"),

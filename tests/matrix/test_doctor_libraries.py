@@ -202,7 +202,10 @@ def test_what_a_library_asks_for_is_read_from_any_elf_file_and_nothing_else(tmp_
     torch = read(real_library("torch", "libtorch_cpu"), "torch")
     gomp = read(real_library("torch", "libgomp"), "torch")
     assert torch and gomp and users(gomp, [torch, gomp]) == [torch]
-    for content in (b"", b"\x7fELF", b"\x7fELF\x02\x01" + b"\xff" * 200, b"#!/bin/sh\n"):
+    whole, size_of_names = library.read_bytes(), (10).to_bytes(8, "little")
+    words = [whole[at : at + 8] for at in range(0, len(whole), 8)]
+    nameless = b"".join(b"\xff" * 8 if word == size_of_names else word for word in words)
+    for content in (b"", b"\x7fELF", b"\x7fELF\x02\x01" + b"\xff" * 200, b"#!/bin/sh\n", nameless):
         damaged = tmp_path / "damaged.so"
         damaged.write_bytes(content)
         with pytest.raises(elf.NotElf):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import resource
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from matrix.doctor import memory
+from matrix.doctor import catalogue, memory
 from matrix.doctor.place import Place, size
 from matrix.runner import cgroup
 from tests.matrix.doctor_places import installed, look, real_library, severities
@@ -265,7 +266,7 @@ def test_what_dead_processes_left_in_shm_is_told_and_what_living_ones_hold_is_no
     (tmp_path / f"dev/shm/torch_{dead.pid}_1_0").write_text("x" * 2048)
     (tmp_path / f"dev/shm/__KMP_REGISTERED_LIB_{dead.pid}_0").write_text("x" * 1024)
     [finding] = look("shm-litter", place)
-    assert finding.summary == "2 files of dead processes in /dev/shm, 3.0 KiB"
+    assert finding.summary == "2 files in /dev/shm of processes that do not run here, 3.0 KiB"
 
 
 @pytest.mark.slow
@@ -307,6 +308,48 @@ def test_a_full_working_folder_is_an_error(tmp_path: Path) -> None:
     assert found(private(script.replace("size=8m", "size=1g"), "disk-room")) == {"disk-room": "warning"}
 
 
+def test_a_file_system_that_counts_nothing_is_not_called_full(tmp_path: Path) -> None:
+    if not Path("/proc/self").exists():
+        pytest.skip("no /proc")
+    report = catalogue.run(dataclasses.replace(here({}), cwd=Path("/proc")), (catalogue.find("disk-room"),))
+    assert [finding.severity for finding in report.findings if "full" in finding.summary] == []
+    assert os.access("/proc", os.W_OK) is bool(report.not_seen)
+
+
+# ------------------------------------------------------------------ what the system says in another form
+def test_what_was_seen_stays_when_the_rest_cannot_be_looked_at(tmp_path: Path) -> None:
+    place = machine(tmp_path, {"proc/loadavg": "1 1 1 1/100 7\n", "proc/sys/kernel/threads-max": "100\n", "proc/self/status": ""})
+    report = catalogue.run(place, (catalogue.find("threads-left"),))
+    assert ("threads-left", "error") in [(finding.id, finding.severity) for finding in report.findings]
+    assert [why for _, why in report.not_seen] == ["/proc/sys/kernel/pid_max: No such file or directory"]
+
+
+@pytest.mark.parametrize(
+    ("check", "file", "text"),
+    [
+        ("memory-free", "proc/meminfo", "MemTotal: 8 kB\n"),
+        ("swap", "proc/meminfo", "MemTotal: much kB\n"),
+        ("threads-left", "proc/loadavg", "0.1\n"),
+        ("core-pattern", "proc/sys/kernel/core_pattern", "|\n"),
+    ],
+)
+def test_a_file_of_the_system_in_another_form_stops_nothing(check: str, file: str, text: str, tmp_path: Path) -> None:
+    report = catalogue.run(machine(tmp_path, {file: text}), (catalogue.find(check),))
+    assert report.findings == report.fine == []
+    assert "was not understood" in report.not_seen[0][1]
+
+
+def test_page_cache_is_room_that_the_kernel_gives_back(tmp_path: Path) -> None:
+    v1 = {"memory.usage_in_bytes": "1000", "memory.stat": "active_file 5\ntotal_active_file 600\ntotal_inactive_file 300\n"}
+    v2 = {"memory.current": "1000", "memory.stat": "anon 90\nactive_file 600\ninactive_file 300\n"}
+    for isolation, files in (("cgroup-v1", v1), ("cgroup-v2", v2)):
+        folder = tmp_path / isolation
+        folder.mkdir()
+        for name, text in files.items():
+            (folder / name).write_text(text)
+        assert memory._used(cgroup.Group(folder, isolation)) == 100  # type: ignore[arg-type]
+
+
 # ------------------------------------------------------------------ evidence after a death
 def test_core_patterns_by_who_gets_the_core(tmp_path: Path) -> None:
     def pattern(text: str, uses_pid: str = "0") -> list[str]:
@@ -314,10 +357,11 @@ def test_core_patterns_by_who_gets_the_core(tmp_path: Path) -> None:
         return severities("core-pattern", place)
 
     assert pattern("|/usr/bin/takes %p\n") == ["info"]
-    assert pattern("|/usr/lib/missing %p\n") == ["warning"]
+    assert pattern("|/usr/lib/missing %p\n") == ["info"]
     assert pattern("core\n") == ["info"]
     assert pattern("core\n", uses_pid="1") == []
-    assert pattern("/var/cores/core.%e.%p\n") == []
+    for number in "pPiIt":
+        assert pattern(f"/var/cores/core.%e.%{number}\n") == []
 
 
 def test_whether_stacks_can_be_read_is_tried() -> None:
@@ -347,6 +391,7 @@ def test_thread_variables_are_held_against_the_processors() -> None:
     assert look("thread-count", here({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})) == []
     assert severities("thread-count", here({"OMP_NUM_THREADS": "100000"})) == ["warning"]
     assert severities("thread-count", here({"OMP_NUM_THREADS": "all"})) == ["warning"]
+    assert severities("thread-count", here({"OMP_NUM_THREADS": "²"})) == ["warning"]
     if here({}).cpus() > 1:
         assert severities("thread-count", here({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "2"})) == ["info"]
 
