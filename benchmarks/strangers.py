@@ -60,7 +60,7 @@ STRANGERS = (
     ),
     Stranger(
         script="hf_trainer.py",
-        flags="--output_dir runs/bert --max_steps 16 --per_device_train_batch_size 8 --dataloader_num_workers 2",
+        flags="--output_dir runs/bert --num_train_epochs 2 --per_device_train_batch_size 8 --dataloader_num_workers 2",
         needs=("torch", "transformers", "faiss"),
         cause="fork_unsafe",
         where="two cores or more",

@@ -1,6 +1,6 @@
 """A masked language model under Hugging Face's Trainer, tiny and untrained, with examples that are looked up with FAISS.
 
-    python hf_trainer.py --output_dir runs/bert --max_steps 16 --per_device_train_batch_size 8 --dataloader_num_workers 2
+    python hf_trainer.py --output_dir runs/bert --num_train_epochs 2 --per_device_train_batch_size 8 --dataloader_num_workers 2
 
 Each example is joined with its nearest neighbour; after every epoch the index is built and searched anew in the parent.
 """
