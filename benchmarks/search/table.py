@@ -59,10 +59,10 @@ class Row:
 
 
 def _like_the_prior(number: int) -> World:
-    """One condition mostly, two or three at times; half of the crashes come every time, the others at any rate down to 0.15."""
+    """One condition mostly, two or three at times; three in four crashes come every time, the others at any rate down to 0.15."""
     rng = random.Random(f"prior {number}")
     kind = rng.choices(["single", "threshold", "pair", "3"], [0.34, 0.34, 0.25, 0.07])[0]
-    rate = 1.0 if rng.random() < 0.5 else 0.0
+    rate = 1.0 if rng.random() < 0.75 else 0.0
     while not 0.15 <= rate <= 1.0:
         rate = rng.betavariate(0.5, 0.5)
     return world(number, kind, rate)

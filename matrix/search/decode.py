@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 State = Literal["dies", "survives", "open", "unknown", "unavailable"]
 
 NEUTRAL = 3  # runs without an answer (censored, or another death) after which a cell is given up
+SURE_DEATHS = 3  # in cells that are said to die: fewer would come in a row too often by luck
 SHRUNK = 4  # at most so many surviving combinations are reduced
 
 
@@ -51,6 +52,11 @@ class View:
     def needed(self) -> int:
         """Survivals of a cell that are believed now."""
         return self._needed()
+
+    @property
+    def sure(self) -> bool:
+        """Whether the crash comes every time, as far as is known and by so many deaths that a rarer one would hardly have come so often."""
+        return self.belief is not None and self.belief.sure and self.belief.deaths_inside() >= SURE_DEATHS
 
     # -------------------------------------------------------------- single cells
     def tally(self, change: Change) -> Tally:

@@ -24,13 +24,14 @@ from matrix.search.space import Space
 # p: the Jeffreys prior (flat on these points), and a share of crashes that come every time: most native ones do, and those that
 # come at a fixed step or time all the more.
 RATES = np.append(np.sin((np.arange(24) + 0.5) * np.pi / 48) ** 2, 0.9995)
-ALWAYS, ALWAYS_FIXED = 0.5, 0.98
+ALWAYS, ALWAYS_FIXED = 0.75, 0.98
 BACKGROUND = np.array([1e-9, 0.003, 0.01, 0.04])  # of q: mostly, nothing dies like this outside
 LOG_BACKGROUND = np.log([0.85, 0.05, 0.05, 0.05])
 OPEN = 0.02  # prior of a crash set that is not among the hypotheses: every cell for itself
 SHARES = np.array([0.2, 0.5, 0.8])  # of cells that die in the open world
 REPORTED = 0.05  # chance that a death people reported was another failure than the one that is looked for
 FROZEN = 0.9  # of the best crash set: from here on it is what fresh runs must show, and runs are verification runs
+SURE = 0.05  # chance that a cell which dies survives a natural run: below it every run dies
 TOP = 64  # hypotheses looked at one by one
 UNEASY = 0.1  # probability of the open world from which longer conjunctions and more unions are looked at
 
@@ -183,6 +184,20 @@ class Belief:
     def survives(self, lived: Floats) -> float:
         """Chance of fresh runs that survive with `lived` (rates,), if the cell dies like the best crash set did before them."""
         return float(self._found_rates @ lived)
+
+    @functools.cached_property
+    def sure(self) -> bool:
+        """Whether the crash comes every time, as far as is known: then a single survival says nearly all."""
+        return self.excused(1 - RATES) <= SURE
+
+    def deaths_inside(self) -> int:
+        """Deaths of the main signature in cells of the best crash set."""
+        main = self.ledger.main_signature()
+        return sum(o.kind == "died" and signature_of(o) == main and self.best_contains(t.cell) for t, o in self.ledger.entries())
+
+    def excused(self, lived: Floats) -> float:
+        """The same by all that is known of the crash set now: of runs in cells outside of it, whether they are fresh or not."""
+        return float(self.by_rate[self.group[self.best]] @ lived)
 
     def lived(self, entries: Iterable[tuple[Trial, Outcome]]) -> Floats:
         """(rates,): the chance that the surviving ones of these runs survive in a cell of the crash set."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from matrix.records import Cell, Outcome, Value
+from matrix.search import claim
 from matrix.search.decode import NEUTRAL, State, View
 from matrix.search.find import reduce_step
-from matrix.search.ledger import signature_of
+from matrix.search.ledger import Tally, signature_of
 from matrix.search.stats import clean_runs_for_e_value, fewest
 from matrix.search.want import Step, Want
 from matrix.search.words import changed
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from matrix.search.posterior import Belief
 
 E_VALUE = 20.0  # evidence that the fix no longer crashes at the rate that was seen before; a false alarm has a chance of at most 1/20
-CLEAN = 2  # at least so many clean runs of the fix
+CLEAN = 2  # at least so many clean runs of the fix; where every run dies the e-value decides alone
 INSIDE = 2  # random cells inside the culprit that must die alike
-TRIES = 6  # cells drawn for that, since some end in another way
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,11 +55,11 @@ def check(view: View, seed: int) -> Check:
     return Check(
         fix=fix,
         clean=clean_runs(view, fix),
-        clean_wanted=max(CLEAN, clean_wanted(view, fix)),
-        bad_again=_bad_again(view, seed),
+        clean_wanted=max(1 if view.sure else CLEAN, clean_wanted(view, fix)),
+        bad_again=_bad_again(view),
         sufficient=sufficient,
         inside=inside,
-        outside=_outside(view),
+        outside=_outside(view, claim.answered(view)),
         unproven=_unproven(view, fix),
     )
 
@@ -71,7 +70,7 @@ def step(view: View, seed: int) -> Step:
     if found.fix is None:
         return _alone_step(view)
     inside = [_inside_step(view, cell) for cell in found.inside]
-    others = [_alone_step(view), _unproven_step(view, found), _outside_step(view, found, seed), _fix_step(view, found)]
+    others = [_alone_step(view), _again_step(view), _unproven_step(view, found), _outside_step(view, found, seed), _fix_step(view, found)]
     steps = [*inside, *others, _bad_step(view, found)]  # a cell inside that dies again spares the last
     if found.sufficient is False:
         steps.append(reduce_step(view))
@@ -113,7 +112,7 @@ def _length(view: View, belief: Belief, fix: Cell) -> Length:
 
     natural, *others = choose.lengths_of(view, belief)
     longer = [each for each in others if each.max_steps and each.max_steps > (belief.hazard.natural or 0)]
-    return min([natural, *longer], key=lambda each: max(CLEAN, _more(view, belief, fix, each.deadly)) * each.survived_s)
+    return min([natural, *longer], key=lambda each: max(1 if view.sure else CLEAN, _more(view, belief, fix, each.deadly)) * each.survived_s)
 
 
 def rejected(view: View, changes: Cell) -> bool:
@@ -132,10 +131,10 @@ def _fresh(view: View, cell: Mapping[str, Value]) -> State:
     return "unknown" if tally.neutral >= max(NEUTRAL, tally.survivals) or tally.unavailable else "open"
 
 
-def _bad_again(view: View, seed: int) -> bool | None:
+def _bad_again(view: View) -> bool | None:
     """A fresh death with the culprit: of a cell inside it, or of the known-bad cell itself."""
-    bad = _fresh(view, view.grid.known_bad)
-    if bad == "dies" or any(_fresh(view, cell) == "dies" for cell in _drawn_inside(view, seed)):
+    bad, answer = _fresh(view, view.grid.known_bad), claim.answered(view)
+    if bad == "dies" or any(answer.holds(cell) and _fresh(view, cell) == "dies" for cell in _fresh_cells(view)):
         return True
     return False if bad == "survives" else None
 
@@ -165,23 +164,37 @@ def _alone_step(view: View) -> Step:
 
 
 def _sufficiency(view: View, seed: int) -> tuple[bool | None, tuple[Cell, ...]]:
-    """Whether cells inside the culprit die whatever the other axes are, and the cells that are still to be run."""
+    """Whether cells inside the culprit die whatever the other axes are, and the cells that are still to be run.  A fresh run of any cell
+    that is like the one that was drawn does as well."""
     if view.culprit() and view.combinations():
         return False, ()
-    died, tried, still_open, wanted = 0, 0, list[Cell](), _inside_wanted(view)
-    for cell in _drawn_inside(view, seed):
-        state = _fresh(view, cell)
+    answer, fresh = claim.answered(view), _fresh_cells(view)
+    wanted = INSIDE if view.belief is None or not answer.culprit or answer.wider else 1
+    died, tried, still_open = list[Cell](), 0, list[Cell]()
+    for choices, cell in claim.drawn(view, seed, answer):
+        dead = next((each for each in fresh if each not in died and _like(each, choices) and _fresh(view, each) == "dies"), None)
+        state = "dies" if dead else _fresh(view, cell)
         tried += 1
-        died += state == "dies"
+        died += [dead or cell] if state == "dies" else []
         if state == "survives":
             return False, ()
         if state == "open":
             still_open.append(cell)
-        if died + len(still_open) == wanted:
+        if len(died) + len(still_open) == wanted:
             break
     if still_open:
         return None, tuple(still_open)
-    return (True if died >= min(wanted, tried) else None), ()
+    return (True if len(died) >= min(wanted, tried) else None), ()
+
+
+def _fresh_cells(view: View) -> list[Cell]:
+    """Other cells than the known-bad one that have fresh answers."""
+    cells = view.ledger.cells()
+    return [cell for cell in cells if cell != view.grid.known_bad and view.ledger.tally(cell, "verify") != Tally()]
+
+
+def _like(cell: Cell, choices: claim.Choices) -> bool:
+    return all(cell[axis] in values for axis, values in choices.items())
 
 
 def _unproven(view: View, fix: Cell) -> tuple[Cell, ...]:
@@ -189,17 +202,22 @@ def _unproven(view: View, fix: Cell) -> tuple[Cell, ...]:
     bad luck an axis without a part in it survives too, and the crash set that was found to fit cannot tell."""
     if view.belief is None:
         return ()
-    found = list[Cell]()
-    for axis in view.culprit():
-        alive = [change for change, state in view.states().items() if change[0] == axis and state == "survives"]
-        nearest = min(alive, key=view.grid.distance, default=None)
-        if (
-            nearest is not None
-            and axis not in fix
-            and _more(view, view.belief, dict([nearest]), _length(view, view.belief, dict([nearest])).deadly)
-        ):
-            found.append(dict([nearest]))
-    return tuple(found)
+    answer, belief = claim.answered(view), view.belief
+    changes = [{axis: value} for axis, value in answer.nearest.items() if axis not in fix]
+    return tuple(each for each in changes if not _shown(view, belief, each, answer))
+
+
+def _shown(view: View, belief: Belief, changes: Cell, answer: claim.Claim) -> bool:
+    """Whether fresh runs show that this change is a way out.  Those that found it count too, where they would be enough for the best of
+    all axes that might have been named: as they are where every run dies."""
+    missing = _more(view, belief, changes, _length(view, belief, changes).deadly)
+    if not missing or not view.sure:
+        return not missing
+    alone = [(t, o) for t, o in view.ledger.entries() if answer.lifted(t.cell) == changes.keys()]
+    main = view.ledger.main_signature()
+    if any(outcome.kind == "died" and signature_of(outcome) == main for _, outcome in alone):
+        return False
+    return belief.excused(belief.lived(alone)) <= 1 / (E_VALUE * len(view.grid.axes))
 
 
 def _unproven_step(view: View, found: Check) -> Step:
@@ -213,72 +231,46 @@ def _unproven_step(view: View, found: Check) -> Step:
     return "wait" if any(view.ledger.tally(view.grid.apply(each), "verify").pending for each in found.unproven) else None
 
 
-def _outside(view: View) -> bool | None:
+def _outside(view: View, answer: claim.Claim) -> bool | None:
     """Whether cells survive in which every axis of the culprit is changed, by all their runs: what dies only with both or with
-    neither of two changes looks like a conjunction from the known-bad cell."""
-    culprit = view.culprit()
-    if len(culprit) < 2 or view.belief is None:
+    neither of two changes looks like a conjunction from the known-bad cell.  Where every run dies, two axes changed are enough."""
+    if len(answer.culprit) < 2 or view.belief is None:
         return True
-    entries = [(t, o) for t, o in view.ledger.entries() if all(t.cell[axis] not in values for axis, values in culprit.items())]
+    changed_at_least = 2 if view.sure else len(answer.culprit)
+    entries = [(t, o) for t, o in view.ledger.entries() if len(answer.lifted(t.cell)) >= changed_at_least]
     main = view.ledger.main_signature()
     if any(outcome.kind == "died" and signature_of(outcome) == main for _, outcome in entries):
         return False
-    return True if view.belief.survives(view.belief.lived(entries)) <= 1 / E_VALUE else None
+    return True if view.belief.excused(view.belief.lived(entries)) <= 1 / E_VALUE else None
+
+
+def _again_step(view: View) -> Step:
+    """Where it seems to come every time, one more death is worth several survivals."""
+    bad = view.grid.known_bad
+    tally = view.ledger.tally(bad, "verify")
+    if view.belief is None or not view.belief.sure or view.sure or tally.neutral >= NEUTRAL or tally.unavailable:
+        return None
+    if tally.pending:
+        return "wait"
+    return Want(cell=bad, purpose="verify", why="The known-bad cell once more: does it die every time?")
 
 
 def _outside_step(view: View, found: Check, seed: int) -> Step:
     if found.outside is not None or view.belief is None:
         return None
-    culprit = view.culprit()
-    choices = {name: _harmless(view, name) for name in view.grid.axes}
-    choices |= {axis: [v for v in view.grid.axes[axis].values if v not in values] for axis, values in culprit.items()}
     verified = [outcome for trial, outcome in view.ledger.entries() if trial.purpose == "verify"]
     if sum(outcome.kind == "unavailable" or _other(view, outcome) for outcome in verified) > len(verified) / 2:
         return None  # what is asked for afresh keeps ending in other ways
     number = len(verified) + view.ledger.open_runs
-    cell = view.grid.inside(random.Random(f"{seed} outside {number}"), choices, [])
+    cell = claim.draw(view.grid, f"{seed} outside {number}", claim.outside(view.grid, claim.answered(view)), [])
     if cell is None:
         return None
-    why = f"With {' and '.join(culprit)} changed at once: does it survive?"
+    why = f"With {' and '.join(view.culprit())} changed at once: does it survive?"
     return Want(cell=cell, purpose="verify", max_steps=_length(view, view.belief, found.fix or {}).max_steps, why=why)
 
 
 def _other(view: View, outcome: Outcome) -> bool:
     return outcome.kind == "censored" or (outcome.kind == "died" and signature_of(outcome) != view.ledger.main_signature())
-
-
-@functools.lru_cache(maxsize=2)
-def _drawn_inside(view: View, seed: int) -> list[Cell]:
-    """Distinct cells: culprit axes at values that still die, other axes at values seen harmless or never tested.
-
-    First the known-bad values of the culprit with everything else changed: what else is needed would be missing there.  Then the
-    far corner (ordered axes as far from the known-bad cell as they still die), where a product such as bs x steps gives itself away;
-    it is left out when the culprit is nothing but known-bad values.  The others are drawn at random, in case these cannot run."""
-    culprit, bad = view.culprit(), view.grid.known_bad
-    choices = {name: culprit.get(name) or _harmless(view, name) for name in view.grid.axes}
-    core = {name: [bad[name]] if name in culprit else [v for v in values if v != bad[name]] or values for name, values in choices.items()}
-    corner = {name: _farthest(view, name, values) for name, values in choices.items()}
-    cures = [combination.changes for combination in view.combinations()]
-    wider = [corner] if any(len(values) > 1 for values in culprit.values()) or not culprit else []
-    drawn = [core, *wider, *[choices] * TRIES]
-    cells = [view.grid.inside(random.Random(f"{seed} inside {k}"), each, cures) for k, each in enumerate(drawn)]
-    return list({view.grid.key(cell): cell for cell in cells if cell is not None}.values())
-
-
-def _inside_wanted(view: View) -> int:
-    """How many of these must die: both kinds, and of a culprit that is nothing but known-bad values the first."""
-    culprit = view.culprit()
-    return INSIDE if view.belief is None or not culprit or any(len(values) > 1 for values in culprit.values()) else 1
-
-
-def _farthest(view: View, axis: str, values: list[Value]) -> list[Value]:
-    return [max(values, key=lambda value: view.grid.distance((axis, value)))] if view.grid.axes[axis].ordered else values
-
-
-def _harmless(view: View, axis: str) -> list[Value]:
-    bad, states = view.grid.known_bad[axis], view.states()
-    others = [value for value in view.grid.axes[axis].values if view.grid.unavailable((axis, value)) is None]
-    return [value for value in others if value == bad or states.get((axis, value), "open") in ("dies", "open")]
 
 
 def _fix_step(view: View, found: Check) -> Step:
