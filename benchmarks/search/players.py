@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import random
 import resource
 import time
@@ -122,6 +123,7 @@ def right(world: World, result: Result) -> bool:
 def decision_times(size: str) -> tuple[dict[str, float], int]:
     """Processor milliseconds of `tell`, `result` and `ask` in one search, the first of which builds the hypotheses, and the
     most memory in MiB that this process ever had."""
+    importlib.import_module("matrix.search.choose")  # with numpy: once a process, whatever is searched
     program = world(0, "pair", 1.0, **SIZES[size])
     search, rng, taken = Search(program.spec, seed=0), random.Random(0), list[float]()
     trial = search.ask()

@@ -51,7 +51,7 @@ class Space:
         self.axis_of = np.array([-1, *(list(self.values).index(name) for name, _ in self.conditions[1:])])
         self.hypotheses = Hypotheses(self._blocks())
         self.pool: list[Cell] = _pool(grid, seed)
-        self.pool_truth = np.stack([self.truth(cell) for cell in self.pool], axis=1)  # (L, C)
+        self.pool_truth = self._truths(self.pool)  # (L, C)
         self.worth = np.array([_worth(grid, cell) for cell in self.pool])  # (C,): beyond what a cell teaches
         self._numbers = {grid.key(cell): number for number, cell in enumerate(self.pool)}
         self._having: dict[Change, Bools] = {}
@@ -107,6 +107,18 @@ class Space:
     def truth(self, cell: Mapping[str, Value]) -> Bools:
         """(L,): which conditions hold in a cell."""
         return np.array([True, *(cell[name] in kept for name, kept in self.conditions[1:])])
+
+    def _truths(self, cells: Sequence[Cell]) -> Bools:
+        """(L, C): `truth` of many cells, an axis at a time."""
+        found = np.ones((len(self.conditions), len(cells)), dtype=bool)
+        names = np.array([name for name, _ in self.conditions])
+        for axis in self.grid.axes.values():
+            places = {value: place for place, value in enumerate(axis.values)}
+            at = np.array([places[cell[axis.name]] for cell in cells])
+            for condition in np.nonzero(names == axis.name)[0]:
+                kept = self.conditions[condition][1]
+                found[condition] = np.array([value in kept for value in axis.values])[at]
+        return found
 
     def column(self, cell: Mapping[str, Value]) -> Bools:
         """(H,): which hypotheses say that this cell dies."""
