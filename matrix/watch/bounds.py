@@ -60,19 +60,18 @@ class Bounds:
     def _find_groups(self) -> None:
         """Again whenever it was moved: a launcher may do that after its start."""
         try:
-            Path(f"/proc/{self.main}/mountinfo").read_text()  # refused of a zombie, whose group reads as the outermost one
             where = Path(f"/proc/{self.main}/cgroup").read_text()
         except OSError:  # it is gone, or this system has none
             return
         if where == self._where:
             return
-        memory = around(self.main, "memory")
-        if self._own and not memory:  # it has just become one
+        memory, pids = around(self.main, "memory"), around(self.main, "pids")
+        if _is_ending(self.main):  # then its groups read as the outermost ones
             return
         self._killed_before += self.oom_kills() or 0
         self._where = where
         self.memory_groups = [place for place in memory if place.memory_limit()]
-        self._pids_groups = [place for place in around(self.main, "pids") if place.pids_limit()]
+        self._pids_groups = [place for place in pids if place.pids_limit()]
         self._own = next(iter(memory), None)
         self._kills_before = self._own.oom_kills() if self._own else None
 
@@ -143,6 +142,13 @@ class Bounds:
 def _descriptors(pid: int) -> int:
     folder = f"/proc/{pid}/fd"
     return os.stat(folder).st_size or len(os.listdir(folder))  # noqa: PTH116, PTH208 - its size is their number since Linux 6.2
+
+
+def _is_ending(pid: int) -> bool:
+    """Whether the kernel has begun to end it (PF_EXITING), or has done so."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return bool(int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[6]) & 4)
+    return True
 
 
 def _meminfo() -> dict[str, int]:

@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import selectors
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from matrix.evidence import cores, signals
 from matrix.evidence.exits import ExitWatch
@@ -23,7 +21,6 @@ from matrix.evidence.progress import ProgressParser
 from matrix.records import EndedBy, ProcessSeen
 from matrix.runner.attempt import PAUSE_S
 from matrix.runner.cgroup import Group
-from matrix.runner.launcher import Child
 from matrix.runner.observe import Raw
 from matrix.runner.output import CappedFile
 from matrix.runner.patience import Limits, Patience
@@ -33,12 +30,14 @@ from matrix.runner.sampler import Pace
 from matrix.runner.surroundings import Surroundings
 from matrix.watch import outlook, words
 from matrix.watch.bounds import Bounds, Reading
+from matrix.watch.ears import REST_S, Ears, Source
 from matrix.watch.family import Family
 from matrix.watch.pace import LOOK_S, Governor, PacedSampler
 
 READ_BYTES = 1 << 20
-PARSED_BYTES = 4096  # of what came at once: the steps in front of it are history, and a line costs 5 us
-REST_S, LONGEST_REST_S, READ_COSTS = 0.03, 0.3, 200  # after output was read: a program that prints without end does not keep us busy
+PARSED_BYTES, PARSE_COSTS = 512, 300  # all of the output is searched for steps at 0.3 % of a core, and between that only its end
+UNSEEN_S = 0.1  # a delay that nobody minds
+LONGEST_REST_S, READ_COSTS = 0.3, 200  # after output was read: a program that prints without end does not keep us busy
 MAPS_COSTS, BOUNDS_COSTS = 500, 300  # 0.2 % and 0.3 % of a core
 FIRST_BOUNDS_S, BOUNDS_S = 0.25, 1.0  # a fast leak is over in seconds
 FAST_FOR_S = 10.0
@@ -49,21 +48,6 @@ KEEP_S = 30.0
 INTERRUPT_S = 60.0  # a program that ends so soon after Ctrl-C ended because of it
 STARTUP_FACTOR = STALL_FACTOR = 3  # a program that works without a word is given so many times the patience
 LATE = 1.05  # a run whose end is expected so much beyond its time limit is told
-
-
-class Source(Protocol):
-    """What is followed: a command of our own, or a process that was there."""
-
-    child: Child
-
-    def readers(self) -> dict[int, str]: ...
-    def take(self, reader: int, data: bytes) -> None: ...
-    def waits(self, reader: int) -> bool: ...
-    def polled(self) -> Iterator[tuple[str, bytes]]: ...
-    def typed(self) -> int | None: ...
-    def type(self) -> bool: ...
-    def interrupted_s(self) -> float | None: ...
-    def left(self) -> bool: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,6 +108,7 @@ class Recorder:
         self._maps_size: dict[int, int] = {}
         self._sinks = {name: CappedFile(folder / f"{name}.log") for name in ("stdout", "stderr")}
         self._hang: EndedBy | None = None
+        self._parse_pace = Pace(PARSE_COSTS)
         self._told_late = False
         self._kept_s = self._paused_s = 0.0
         self._names: dict[int, str] = {}
@@ -151,31 +136,9 @@ class Recorder:
     def _follow(self) -> None:
         next_look, next_line, last = 0.1, self.options.every_s or 0.0, self._now()
         self._maps_pace, self._bounds_pace = Pace(MAPS_COSTS), Pace(BOUNDS_COSTS, FIRST_BOUNDS_S)
-        resting: dict[int, float] = {}  # reader -> when it is read again
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.child.status_fd, selectors.EVENT_READ)
-            readers = self.source.readers()
-            for reader in readers:
-                selector.register(reader, selectors.EVENT_READ)
+        with Ears(self.source, self._read, self._now) as ears:
             while not self.child.over and not self.source.left():
-                for reader in [reader for reader, until in resting.items() if until <= self._now()]:
-                    if self.source.waits(reader):
-                        resting[reader] = self._now() + REST_S
-                    else:
-                        del resting[reader]
-                        selector.register(reader, selectors.EVENT_READ)
-                self._listen(selector)
-                due = min([self.sampler.next_s, next_look, *resting.values()])
-                for key, _ in selector.select(max(0.0, due - self._now())):
-                    if key.fd == self.child.status_fd:
-                        self.child.read_status()
-                    elif key.fd in readers:
-                        selector.unregister(key.fd)
-                        if (rest_s := self._read(key.fd, readers[key.fd])) is not None:
-                            resting[key.fd] = self._now() + rest_s
-                    elif not self.source.type():
-                        selector.unregister(key.fd)
-                        self._deaf = True
+                due = ears.wait(min(self.sampler.next_s, next_look))
                 now = self._now()
                 self._forgive(now - max(due, last))
                 last = now
@@ -211,20 +174,7 @@ class Recorder:
             self._told_less = True
             self.say(f"from now on less is recorded: {type(problem).__name__}: {problem}; the run goes on", True)
 
-    _deaf = False
     _told_less = False
-    _listened: int | None = None
-
-    def _listen(self, selector: selectors.BaseSelector) -> None:
-        """The keyboard, while it is ours."""
-        wanted = None if self._deaf else self.source.typed()
-        if wanted == self._listened:
-            return
-        if self._listened is not None and self._listened in selector.get_map():
-            selector.unregister(self._listened)
-        if wanted is not None:
-            selector.register(wanted, selectors.EVENT_READ)
-        self._listened = wanted
 
     def _read(self, reader: int, name: str) -> float | None:
         """Take what is there; how long to rest, None at the end."""
@@ -240,7 +190,7 @@ class Recorder:
         self.source.take(reader, data)
         self._heard(name, data)
         until_sample = self.sampler.next_s - self._now()  # then we are awake anyway, which is most of the price
-        wanted = max(REST_S, until_sample, READ_COSTS * (time.thread_time() - began))
+        wanted = max(REST_S, min(UNSEEN_S, until_sample), READ_COSTS * (time.thread_time() - began))
         return min(LONGEST_REST_S, wanted)
 
     def _heard(self, name: str, data: bytes) -> None:
@@ -251,9 +201,12 @@ class Recorder:
             self._sinks[name].write(data)
         except OSError as problem:
             self._less(problem)
-        if len(data) > PARSED_BYTES:
+        began, whole = time.thread_time(), now >= self._parse_pace.next_s
+        if not whole and len(data) > PARSED_BYTES:
             data = data[-PARSED_BYTES:].replace(b"\r", b"\n").partition(b"\n")[2]
         self.parser.feed(name, data, now)
+        if whole:
+            self._parse_pace.spent(now, 0.0, time.thread_time() - began)
         self.patience.saw_output(now)
         if self.parser.last_step != before:
             self.patience.saw_progress(now)
