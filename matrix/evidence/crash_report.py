@@ -106,7 +106,7 @@ def _body(text: str, kind: str) -> Body | None:
     head, _, rest = text.partition("\n")
     try:
         about, body = json.loads(head), json.loads(rest)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return body if isinstance(about, dict) and isinstance(body, dict) and str(about.get("bug_type")) == kind else None
 

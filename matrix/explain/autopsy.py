@@ -44,7 +44,7 @@ ATTEMPT = "0001-autopsy"
 STILL_RUNS = "it still ran; nothing was ended"
 SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 TAIL_LINES = 20
-State = Literal["moves", "busy at one place", "still", "between"]
+State = Literal["moves", "busy at one place", "busy", "still", "between"]
 
 
 class CannotLook(Exception):
@@ -90,7 +90,7 @@ def examine(pid: int, *, looks: int, every_s: float) -> Autopsy:
         classes={one.seen.pid: hang_class(one.seen, ()) for one in moves},
         state=state,
         silent_s=silent_s,
-        ranking=_ranking(seen) if state in ("still", "busy at one place") else [],
+        ranking=_ranking(seen) if state in ("still", "busy at one place", "busy") else [],
         maps=maps,
         threads={each.pid: living.threads(each.pid) for each in taken[-1].processes},
     )
@@ -155,8 +155,8 @@ def why_no_stack(pid: int) -> str:
 def _state(moves: list[Movement], taken: list[Look]) -> State:
     if any(one.works for one in moves) or _grew(taken):
         return "moves"
-    if any(one.busy_at_one_place for one in moves):
-        return "busy at one place"
+    if busy := [one for one in moves if one.busy]:
+        return "busy at one place" if any(one.same_stack for one in busy) else "busy"
     return "still" if moves and all(one.still for one in moves) else "between"
 
 
@@ -177,7 +177,7 @@ def _observation(
     progress, tail = _output(last)
     missing = [NotCollected(what=f"stack of {pid}", why=why_no_stack(pid))] if not any(one.stack for one in found) else []
     if not last.logs:
-        missing.append(NotCollected(what="progress", why="its output goes to no file, so no step can be read from outside"))
+        missing.append(NotCollected(what="progress", why="its output goes to no file that can be read from here, so no step is known"))
     return Observation(
         attempt=ATTEMPT,
         key="",

@@ -26,11 +26,15 @@ READINGS: dict[State, tuple[str, str]] = {
         "it uses the processor, and its Python code is at one place at every look: one long native call, or a spinning lock",
         "which of the two: only a step that comes, or does not, tells",
     ),
+    "busy": (
+        "it uses the processor; its Python stack was not read twice, so whether it stays at one place is not known",
+        "that it works, and that it hangs: a spinning lock uses the processor too",
+    ),
     "still": (
-        "nothing moved: no processor time, no stack that changed, nothing read or written, no output",
+        "nothing that was looked at moved: hardly any processor time",  # and what else was looked at
         "that it hangs: it may wait for a slow disk, a download, another rank or machine",
     ),
-    "between": ("little moved, and not always at the same place", "that it hangs, and that it works"),
+    "between": ("a little moved: too little to say that it works, too much to say that it is still", "that it hangs, and that it works"),
 }
 
 
@@ -41,7 +45,7 @@ def text(found: Autopsy, where: Path, package: Path | None) -> str:
 
 
 def to_json(found: Autopsy, where: Path, package: Path | None) -> str:
-    proves, not_proves = READINGS[found.state]
+    proves, not_proves = _readings(found)
     return json.dumps(
         {
             "schema": "matrix.autopsy/1",
@@ -77,8 +81,23 @@ def _head(found: Autopsy) -> Iterator[str]:
 
 
 # ------------------------------------------------------------------ what it does
-def _reading(found: Autopsy) -> Iterator[str]:
+def _readings(found: Autopsy) -> tuple[str, str]:
+    """What its state proves and what not; of one that is still only what was looked at."""
     proves, not_proves = READINGS[found.state]
+    if found.state != "still":
+        return proves, not_proves
+    looked = (
+        ("no stack that changed", "stacks", all(one.same_stack is not None for one in found.movements)),
+        ("next to nothing read or written", "what it reads and writes", all(one.moved_bytes is not None for one in found.movements)),
+        ("no output", "its output", bool(found.looks[-1].logs)),
+    )
+    unknown = [what for _, what, known in looked if not known]
+    proves = ", ".join([proves, *(words for words, _, known in looked if known)])
+    return proves + (f"; not seen: {', '.join(unknown)}" if unknown else ""), not_proves
+
+
+def _reading(found: Autopsy) -> Iterator[str]:
+    proves, not_proves = _readings(found)
     yield f"READING: {found.state}"
     yield from _wrapped(f"proves: {proves}", "  ", "    ")
     yield from _wrapped(f"does not prove: {not_proves}", "  ", "    ")
@@ -90,7 +109,7 @@ def _reading(found: Autopsy) -> Iterator[str]:
 def _progress(found: Autopsy) -> str:
     progress = found.observation.progress
     if found.silent_s is None:
-        return "progress: unknown, its output goes to a terminal or a pipe, which cannot be read from outside"
+        return "progress: unknown, its output goes to no file that can be read from here (a terminal, a pipe, another container's file)"
     step = "no step can be read in its output" if progress.last_step is None else f"step {progress.last_step}"
     total = f" of {progress.total_steps}" if progress.total_steps else ""
     return f"progress: {step}{total}; its output was last written {_span(found.silent_s)} ago"

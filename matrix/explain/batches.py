@@ -5,16 +5,19 @@ from __future__ import annotations
 import click
 
 from matrix.diagnosis import pattern
+from matrix.records import CrashPattern
 
 LONGEST = 15  # digits of a batch number
 
 
-def batches(text: str, accum: int | None, epoch_steps: int | None) -> str:
-    """The pattern of deaths at these batches.  Raises click.UsageError for what is no list of numbers."""
-    found = pattern.find([pattern.Death(step=step) for step in _numbers(text)], accum=accum, epoch_steps=epoch_steps)
-    lines = [found.text]
-    lines += [f"  {law.name}: {law.text}" for law in found.laws]
-    return "\n".join(lines)
+def find(text: str, accum: int | None, epoch_steps: int | None) -> CrashPattern:
+    """Of deaths at these batches.  Raises click.UsageError for what is no list of numbers."""
+    return pattern.find([pattern.Death(step=step) for step in _numbers(text)], accum=accum, epoch_steps=epoch_steps)
+
+
+def words(found: CrashPattern) -> str:
+    """The sentence, and then every law."""
+    return "\n".join([found.text, *(f"  {law.name}: {law.text}" for law in found.laws)])
 
 
 def _numbers(text: str) -> list[int]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from matrix.console import BAD_INPUT, errors, fail
+
+if TYPE_CHECKING:
+    from matrix.explain.remains import Explained
 
 
 @click.command()
@@ -43,18 +47,22 @@ def explain(
                 raise click.UsageError("--pid looks at a process that lives; explain the remains of a dead one without it")
             _autopsy(pid, looks, every, as_json)
             return
-        if batches:
-            from matrix.explain.batches import batches as pattern
-
-            click.echo(pattern(batches, accum, epoch_steps))
-        if given or statuses or slurm:
-            _remains(given, statuses, slurm, was_pid, as_json)
-        elif not batches:
+        if not (given or statuses or slurm or batches):
             raise click.UsageError("nothing to explain: give FILES, --status 137, --slurm, --k8s, --core, --batches 117,464,... or --pid N")
+        from matrix.explain import batches as of_batches
+        from matrix.explain import page
+
+        pattern = of_batches.find(batches, accum, epoch_steps) if batches else None
+        found = _remains(given, statuses, slurm, was_pid) if given or statuses or slurm else None
+        if as_json:
+            click.echo(page.to_json(found, pattern))
+        else:
+            parts = [of_batches.words(pattern)] if pattern else []
+            click.echo("\n\n".join(parts + ([page.text(found)] if found else [])))
 
 
-def _remains(given: list[str], statuses: tuple[str, ...], slurm: tuple[str, ...], was_pid: int | None, as_json: bool) -> None:
-    from matrix.explain import page, recognise, remains, sources
+def _remains(given: list[str], statuses: tuple[str, ...], slurm: tuple[str, ...], was_pid: int | None) -> Explained:
+    from matrix.explain import recognise, remains, sources
     from matrix.explain import slurm as of_slurm
     from matrix.explain import statuses as of_status
     from matrix.explain.part import Part, joined
@@ -66,10 +74,9 @@ def _remains(given: list[str], statuses: tuple[str, ...], slurm: tuple[str, ...]
         given += [words for words, part in states.items() if part is None]
         with sources.opened(tuple(given)) as opened:
             parts += [recognise.read_all(opened)] if opened else []
-            found = remains.explain(joined([Part(main=was_pid), *parts]))
+            return remains.explain(joined([Part(main=was_pid), *parts]))
     except (sources.Unreadable, of_status.NoStatus) as problem:
         fail(str(problem), BAD_INPUT)
-    click.echo(page.to_json(found) if as_json else page.text(found))
 
 
 def _autopsy(pid: int, looks: int, every: float, as_json: bool) -> None:

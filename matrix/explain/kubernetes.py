@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from matrix.explain.part import SCHEDULER, Ending, Part, Piece
-from matrix.explain.sources import Source
+from matrix.explain.sources import Source, Unreadable
 from matrix.explain.statuses import NoStatus, of_number
 from matrix.records import Finding
 
@@ -66,10 +66,14 @@ class Terminated:
 
 
 def read(source: Source) -> Part | None:
-    """None when it is about no pod."""
+    """None when it is about no pod.  Raises Unreadable for a pod in another form than Kubernetes writes."""
     pod = _document(source)
     if pod is not None:
-        return _of_pod(source, pod)
+        try:
+            return _of_pod(source, pod)
+        except (AttributeError, TypeError) as problem:
+            why = "was it edited, or cut off? give the whole output of kubectl get pod -o json, or of kubectl describe pod"
+            raise Unreadable(f"{source.name}: names a pod, but its fields are not those that Kubernetes writes; {why}") from problem
     if DESCRIBED.search(source.tail) or ("Containers:" in source.tail and "Node:" in source.tail and "Namespace:" in source.tail):
         return _of_text(source)
     return None
@@ -82,7 +86,7 @@ def _document(source: Source) -> dict[str, Any] | None:
         return None
     try:
         found = json.loads(text) if text.lstrip().startswith("{") else _yaml(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if isinstance(found, dict) and isinstance(found.get("items"), list):
         found = next((one for one in found["items"] if isinstance(one, dict) and one.get("status")), None)

@@ -57,7 +57,8 @@ class Movement:
         return self.same_stack is False and (self.cpu_share > IDLE_SHARE or (self.moved_bytes or 0) > SOME_BYTES)
 
     @property
-    def busy_at_one_place(self) -> bool:
+    def busy(self) -> bool:
+        """Whether at one place only its stack tells."""
         return self.cpu_share > BUSY_SHARE and self.same_stack is not False
 
     @property
@@ -143,7 +144,7 @@ def _logs(pid: int) -> list[Log]:
     for number in (1, 2):
         with contextlib.suppress(OSError):
             path = Path(f"/proc/{pid}/fd/{number}").readlink()
-            if path.is_file():
+            if path.is_file() and path.samefile(f"/proc/{pid}/fd/{number}"):  # in a container the path is of another file system
                 status = path.stat()
                 found[path] = Log(path=path, size=status.st_size, written_unix_s=status.st_mtime)
     return list(found.values())

@@ -24,7 +24,7 @@ def advice(found: Explained) -> list[Advice]:
 
 def next_command(logs: Sequence[str], argv: Sequence[str] = ()) -> str:
     """Running it again on purpose is what proves a cause."""
-    log = next((f"--from-log {shlex.quote(name)} " for name in logs if name != "stdin"), "")
+    log = next((f"--from-log {shlex.quote(name)} " for name in logs if name != "stdin" and not name.startswith("/dev/")), "")
     return (
         f"python -m matrix init {log}-- {shlex.join(argv) or 'COMMAND'}   # then: python -m matrix run NAME.yaml, the file that it writes"
     )

@@ -11,7 +11,7 @@ from typing import Any
 from matrix.explain.next_time import Advice, advice, next_command
 from matrix.explain.part import Piece
 from matrix.explain.remains import Explained
-from matrix.records import Fact, Ranked
+from matrix.records import CrashPattern, Fact, Ranked
 
 WIDTH = 110
 REWORDED = (
@@ -29,23 +29,24 @@ def text(found: Explained) -> str:
     return "\n".join([*_ending(found), "", "EVIDENCE", *_pieces(found), "", *_causes(found), "", *_next(found)])
 
 
-def to_json(found: Explained) -> str:
+def to_json(found: Explained | None, pattern: CrashPattern | None) -> str:
+    """None: there are no remains, or no numbers of batches."""
+    parts = {"schema": "matrix.explanation/1"} | (_remains(found) if found else {})
+    return json.dumps(parts | ({"pattern": dataclasses.asdict(pattern)} if pattern else {}), indent=1, ensure_ascii=False)
+
+
+def _remains(found: Explained) -> dict[str, Any]:
     ending, sender = found.ending, found.sender
-    return json.dumps(
-        {
-            "schema": "matrix.explanation/1",
-            "ended": None if ending is None else {"by": _how(found), "where": ending.where, "wrapped": ending.exit.wrapped},
-            "doubts": found.doubts,
-            "evidence": [dataclasses.asdict(piece) for piece in found.pieces],
-            "sigkill": None if sender is None else {"grade": sender.grade, "text": _named(sender.text)},
-            "ranking": [_entry(entry) for entry in found.ranking],
-            "no_ranking": found.no_ranking or None,
-            "collect": [dataclasses.asdict(one) for one in advice(found)],
-            "next": next_command(found.logs),
-        },
-        indent=1,
-        ensure_ascii=False,
-    )
+    return {
+        "ended": None if ending is None else {"by": _how(found), "where": ending.where, "wrapped": ending.exit.wrapped},
+        "doubts": found.doubts,
+        "evidence": [dataclasses.asdict(piece) for piece in found.pieces],
+        "sigkill": None if sender is None else {"grade": sender.grade, "text": _named(sender.text)},
+        "ranking": [_entry(entry) for entry in found.ranking],
+        "no_ranking": found.no_ranking or None,
+        "collect": [dataclasses.asdict(one) for one in advice(found)],
+        "next": next_command(found.logs),
+    }
 
 
 def _entry(entry: Ranked) -> dict[str, Any]:

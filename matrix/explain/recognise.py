@@ -17,6 +17,10 @@ MAGIC = {
     b"\x7fELF": "an ELF file, but no core: a program or a library",
     b"\x1f\x8b": "compressed; give it as zcat FILE | python -m matrix explain -",
     b"\x28\xb5\x2f\xfd": "compressed; give it as zstdcat FILE | python -m matrix explain -",
+    b"\xfd7zXZ": "compressed; give it as xzcat FILE | python -m matrix explain -",
+    b"BZh": "compressed; give it as bzcat FILE | python -m matrix explain -",
+    b"\xff\xfe": "text in UTF-16; give it as iconv -f UTF-16 -t UTF-8 FILE | python -m matrix explain -",
+    b"\xfe\xff": "text in UTF-16; give it as iconv -f UTF-16 -t UTF-8 FILE | python -m matrix explain -",
 }
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import re
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -67,23 +69,26 @@ def opened(names: tuple[str, ...]) -> Iterator[list[Source]]:
                 found.append(read("stdin" if name == "-" else name, kept.enter_context(_seekable(name))))
             except Unreadable as problem:
                 wrong.append(str(problem))
+            except OSError as problem:
+                if problem.errno == errno.ENOSPC:  # of the copy
+                    raise
+                wrong.append(f"{name}: {problem.strerror}; give a file that you may read, or - for stdin")
         if wrong:
             raise Unreadable("\n".join(wrong))
         yield found
 
 
 def read(name: str, path: Path) -> Source:
-    """Raises Unreadable."""
-    try:
-        if path.is_dir():
-            raise Unreadable(f"{name}: is a folder; give the files in it: a log, a core, a crash report, the kernel's log")
-        with path.open("rb") as stream:
-            size = os.fstat(stream.fileno()).st_size
-            if not size:
-                raise Unreadable(f"{name}: is empty, which proves nothing: a killed process loses what it had not flushed yet")
-            return _read(name, path, stream, size)
-    except OSError as problem:
-        raise Unreadable(f"{name}: {problem.strerror}; give a file that you may read, or - for stdin") from problem
+    """Raises Unreadable and OSError."""
+    if path.is_dir():
+        raise Unreadable(f"{name}: is a folder; give the files in it: a log, a core, a crash report, the kernel's log")
+    with path.open("rb") as stream:
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise Unreadable(f"{name}: is a device; give a file, or - for stdin: dmesg | python -m matrix explain -")
+        if not status.st_size:
+            raise Unreadable(f"{name}: is empty, which proves nothing: a killed process loses what it had not flushed yet")
+        return _read(name, path, stream, status.st_size)
 
 
 def _read(name: str, path: Path, stream: BinaryIO, size: int) -> Source:
@@ -128,6 +133,8 @@ def _kernel(name: str, block: bytes, first: int) -> Iterator[Line]:
 def _seekable(name: str) -> Iterator[Path]:
     """stdin and pipes, as of `<(dmesg)`, as files: the end is wanted before the beginning."""
     path = Path(name)
+    if name == "-" and sys.stdin is None:
+        raise Unreadable("-: standard input is closed; give a file, or pipe one into this command")
     if name != "-" and not path.is_fifo():
         yield path
         return

@@ -10,7 +10,7 @@ from matrix.explain.part import GIVEN, Ending, Part, Piece
 from matrix.records import Exit
 
 ALLOWED = "a number (137, -9), a signal (SIGSEGV, KILL), 0:9 as Slurm writes it, or OOMKilled"
-PAIR = re.compile(r"(?:exitcode\s*=?\s*)?(\d+):(\d+)", re.I)
+PAIR = re.compile(r"(?:exitcode\s*=?\s*)?(\d{1,9}):(\d{1,9})", re.I | re.A)
 SLURM_OOM = 125  # its own number for "out of memory" (253) in the seven bits of a wait status
 PROVES = {
     "SIGKILL": "somebody sent it SIGKILL, or the kernel did; the program could not notice",

@@ -11,7 +11,7 @@ import pytest
 from matrix.diagnosis import pattern
 from matrix.diagnosis.pattern import Death
 from matrix.diagnosis.verdict import build
-from matrix.explain.batches import batches
+from matrix.explain import batches
 from matrix.records import CrashPattern, Law, Memory, MemoryCurve, Observation, Progress, Trial
 from tests.matrix.test_diagnosis import died
 from tests.matrix.test_diagnosis_cures import BAD, case_of, observation, searched
@@ -167,11 +167,11 @@ def test_a_step_below_zero_is_refused() -> None:
 
 # ------------------------------------------------------------------ explain --batches
 def test_explaining_batches_gives_the_sentence_and_then_every_law() -> None:
-    lines = batches("117, 464,472,927,951,", 16, None).splitlines()
+    lines = batches.words(batches.find("117, 464,472,927,951,", 16, None)).splitlines()
     assert lines[0].startswith("No relation to the optimizer step") and len(lines) == 4
 
 
 @pytest.mark.parametrize("word", ["²", "-3", "1.5", "x", "9" * 5000])
 def test_what_is_no_batch_number_is_named(word: str) -> None:
     with pytest.raises(click.UsageError, match="is no batch number; write them as 117,464,472"):
-        batches(f"117,{word},3", None, None)
+        batches.find(f"117,{word},3", None, None)

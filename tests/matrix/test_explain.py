@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import gzip
+import json
 import os
 import resource
 import subprocess
@@ -380,7 +382,9 @@ def test_a_crash_report_of_macos_is_known_by_its_content(tmp_path: Path) -> None
 
 # ------------------------------------------------------------------ what cannot be read
 def test_everything_that_cannot_be_read_is_said_at_once(tmp_path: Path) -> None:
-    empty, said = written(tmp_path, "empty", ""), refused(tmp_path / "absent", tmp_path, tmp_path / "empty")
+    empty, said = written(tmp_path, "empty", ""), refused(tmp_path / "absent", tmp_path, tmp_path / "empty", "/dev/null", "x" * 300)
+    assert "/dev/null: is a device" in said
+    assert "File name too long" in said
     assert f"{tmp_path / 'absent'}: No such file" in said
     assert f"{empty}: is empty" in said
     assert "is a folder" in said
@@ -393,13 +397,40 @@ def test_a_file_of_no_known_kind_is_refused_with_what_was_looked_for(tmp_path: P
     assert "looked for a core (ELF)" in refused(path)
 
 
+@pytest.mark.parametrize(("text", "tool"), [("Killed\n".encode("utf-16"), "iconv -f UTF-16"), (bz2.compress(b"Killed\n" * 99), "bzcat")])
+def test_text_in_another_form_is_refused_with_the_command_that_reads_it(text: bytes, tool: str, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(text)
+    assert tool in refused(path)
+
+
+def test_a_closed_standard_input_is_a_clear_error() -> None:
+    done = subprocess.run([sys.executable, "-m", "matrix", "explain", "-"], capture_output=True, text=True, preexec_fn=lambda: os.close(0))
+    assert (done.returncode, done.stderr) == (2, "-: standard input is closed; give a file, or pipe one into this command\n")
+
+
+def test_numbers_of_batches_are_json_too_alone_and_beside_remains() -> None:
+    alone, both = explained("--batches", "117,464,472"), explained("--batches", "117,464,472", "--status", "137")
+    assert alone["pattern"]["steps"] == [117, 464, 472]
+    assert "ended" not in alone and both["ended"]["by"] == "SIGKILL" and both["pattern"] == alone["pattern"]
+
+
+def test_what_was_piped_in_is_not_named_as_a_file_for_later(tmp_path: Path) -> None:
+    log = written(tmp_path, "log", "Killed\n")
+    program = f"exec {sys.executable} -m matrix explain <(cat {log}) --json"
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True)
+    assert json.loads(done.stdout)["next"].startswith("python -m matrix init -- COMMAND"), done.stderr
+
+
 def test_a_core_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "core"
     path.write_bytes(b"\x7fELF\x02\x01\x01" + b"\0" * 9 + b"\x04\0\x3e\0" + b"\0" * 60)
     assert "its notes are cut off" in refused(path)
 
 
-@pytest.mark.parametrize("words", [[], ["--status", "banana"], ["--status", "4000"], ["--pid", "1", "--status", "3"]])
+@pytest.mark.parametrize(
+    "words", [[], ["--status", "banana"], ["--status", "4000"], ["--status", "9" * 5000 + ":9"], ["--pid", "1", "--status", "3"]]
+)
 def test_what_names_no_ending_is_a_clear_error(words: list[str]) -> None:
     refused(*words)
 

@@ -107,6 +107,7 @@ def test_a_program_that_is_not_python_says_why_there_is_no_stack_and_what_would_
     assert (found.state, found.classes) == ("still", {job.pid: "sleep"})
     assert any("python" in gap.why.lower() for gap in found.observation.not_collected if gap.what.startswith("stack"))
     words = " ".join(text(found, tmp_path, None).split())
+    assert "no output; not seen: stacks does not prove: that it hangs" in words and "no stack that changed" not in words
     assert "What would prove a hang: no step for ten times the longest gap" in words
     assert f"watch --pid {job.pid}" in words
 
@@ -117,6 +118,23 @@ def test_a_loop_at_one_place_is_neither_still_nor_moving(start: Start) -> None:
     found = look(job.pid, every_s=1)
     assert found.state in ("busy at one place", "between")  # how much of a processor it gets is the machine's load
     assert found.classes == {job.pid: "spin"}
+
+
+@linux
+def test_a_loop_without_a_python_stack_is_not_said_to_be_at_one_place(start: Start, tmp_path: Path) -> None:
+    found = look(start(["sh", "-c", "while :; do :; done"]).pid, every_s=1)
+    assert found.state in ("busy", "between")
+    assert "one place at every look" not in text(found, tmp_path, None)
+
+
+@linux
+def test_a_path_that_names_another_file_than_its_output_is_not_read(start: Start, tmp_path: Path) -> None:
+    """As when a job in a container writes to a path that exists outside too, with something else in it."""
+    job = start(["sleep", "300"])
+    (tmp_path / "out.log").unlink()
+    (tmp_path / "out.log (deleted)").write_text("step 7/9\n")
+    found = look(job.pid)
+    assert (found.observation.progress.last_step, found.looks[-1].logs) == (None, [])
 
 
 @linux

@@ -221,5 +221,16 @@ def test_a_pod_that_runs_has_no_death_to_explain(tmp_path: Path) -> None:
     assert found["ranking"] == []
 
 
+@pytest.mark.parametrize(
+    "pod", [{"status": {"containerStatuses": 5}}, {"status": {"containerStatuses": [{"state": "gone"}]}}, {"status": {}, "metadata": "x"}]
+)
+def test_a_pod_in_another_form_is_refused(pod: dict[str, object], tmp_path: Path) -> None:
+    assert "its fields are not those that Kubernetes writes" in refused(written(tmp_path, "pod.json", json.dumps({"kind": "Pod"} | pod)))
+
+
+def test_a_document_without_an_end_is_no_pod(tmp_path: Path) -> None:
+    assert "is known here" in refused(written(tmp_path, "pod.json", '{"containerStatuses":' + "[" * 100_000))
+
+
 def test_a_state_that_slurm_does_not_have_is_taken_for_a_file_and_refused() -> None:
     assert "No such file" in refused("--slurm", "EXPLODED")
