@@ -58,7 +58,7 @@ def test_the_program_has_a_terminal_bars_stay_whole_and_what_is_typed_reaches_it
 
 def test_ctrl_c_ends_the_program_as_usual_and_the_result_is_written(watch: Open, tmp_path: Path) -> None:
     screen = watch("4000")
-    screen.until("3%|")
+    screen.until("%|###|")
     screen.type("\x03")
     assert screen.end() == 130
     assert "KeyboardInterrupt" in screen.text
@@ -71,7 +71,7 @@ def test_ctrl_c_ends_the_program_as_usual_and_the_result_is_written(watch: Open,
 
 def test_a_lost_connection_ends_neither_the_program_nor_the_recording(watch: Open, tmp_path: Path) -> None:
     screen = watch("60")
-    screen.until("3%|")
+    screen.until("%|###|")
     screen.hang_up()
     assert wait_until(lambda: bool(list(tmp_path.glob("runs/*/*/report.html"))), seconds=90)
     assert screen.reap() == 5
