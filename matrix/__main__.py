@@ -19,7 +19,7 @@ import click
 
 from matrix.completion import names
 from matrix.completion.command import completion
-from matrix.console import BAD_INPUT, INTERRUPTED, WRONG, asked_to_end, complain, errors, fail, signals_interrupt
+from matrix.console import BAD_INPUT, INTERRUPTED, WRONG, any_letter_can_be_printed, asked_to_end, complain, errors, fail, signals_interrupt
 from matrix.doctor.command import doctor
 from matrix.explain.command import explain
 from matrix.propose.command import init
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Find out why a training job dies without a traceback."""
+    any_letter_can_be_printed()
 
 
 @main.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -14,6 +15,12 @@ import click
 
 WRONG, BAD_INPUT, SURROUNDINGS, INTERRUPTED = 1, 2, 3, 130
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def any_letter_can_be_printed() -> None:
+    """What a locale lacks is written as an escape: a line of a log or a file's name must not end the command that shows it."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 @contextlib.contextmanager

@@ -19,6 +19,15 @@ from matrix.records import Machine, Outcome, Plan, Ranked, Verdict
 LOG_BYTES = 1 << 20  # of the end of its output go into the folder
 
 
+def must_be_writable() -> None:
+    """To be asked before minutes are spent on looks.  Raises FolderError."""
+    where = folders.RUNS if folders.RUNS.exists() else Path()
+    if not os.access(where, os.W_OK):
+        raise folders.FolderError(
+            f"an autopsy writes a run folder, and {where.absolute()} cannot be written to; run from a folder that can"
+        )
+
+
 def write(found: Autopsy) -> Path:
     """A run folder with one attempt.  Raises FolderError and OSError."""
     name = f"autopsy-{Path(found.attempt.argv[0]).name}"

@@ -84,6 +84,7 @@ def _autopsy(pid: int, looks: int, every: float, as_json: bool) -> None:
     from matrix.explain.autopsy_page import text, to_json
     from matrix.packages import pack, write_report
 
+    autopsy_folder.must_be_writable()
     try:
         found = autopsy.examine(pid, looks=looks, every_s=every)
     except autopsy.CannotLook as problem:

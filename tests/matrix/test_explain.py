@@ -409,6 +409,17 @@ def test_a_closed_standard_input_is_a_clear_error() -> None:
     assert (done.returncode, done.stderr) == (2, "-: standard input is closed; give a file, or pipe one into this command\n")
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-8"])
+def test_letters_that_the_terminal_does_not_have_end_nothing(encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"price\xff.log")
+    path.write_text("Traceback (most recent call last):\n  File 'a.py', line 3, in f\nValueError: 3 \u20ac\n")
+    argv = [sys.executable, "-m", "matrix", "explain", path]
+    done = subprocess.run(argv, capture_output=True, env={**os.environ, "PYTHONIOENCODING": f"{encoding}:strict"})
+    assert done.returncode == 0, done.stderr
+    assert b"\\udcff.log" in done.stdout
+    assert ("3 \u20ac".encode() if encoding == "utf-8" else b"3 \\u20ac") in done.stdout
+
+
 def test_numbers_of_batches_are_json_too_alone_and_beside_remains() -> None:
     alone, both = explained("--batches", "117,464,472"), explained("--batches", "117,464,472", "--status", "137")
     assert alone["pattern"]["steps"] == [117, 464, 472]

@@ -18,7 +18,7 @@ import pytest
 
 from matrix.explain.autopsy import Autopsy, examine
 from matrix.explain.autopsy_page import text
-from tests.matrix.command_line import matrix
+from tests.matrix.command_line import CAN_DROP_RIGHTS, NO_RIGHTS, matrix
 from tests.matrix.explaining import refused
 
 Start = Callable[..., subprocess.Popen[bytes]]
@@ -144,6 +144,17 @@ def test_output_that_grows_is_a_sign_of_life(start: Start) -> None:
     assert found.state == "moves"
     assert found.observation.progress.last_step
     assert found.silent_s is not None
+
+
+@linux
+@pytest.mark.skipif(not CAN_DROP_RIGHTS, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_to_is_refused_before_the_look(start: Start, tmp_path: Path) -> None:
+    job = start(["sleep", "300"])
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o555)
+    done = matrix("explain", "--pid", str(job.pid), "--every", "600", cwd=closed, prefix=NO_RIGHTS)
+    assert done.returncode == 3
+    assert done.stderr.startswith("an autopsy writes a run folder, and ")
 
 
 @linux
