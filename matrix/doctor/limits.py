@@ -83,19 +83,25 @@ def open_files(place: Place) -> Iterator[Seen]:
     references=("https://docs.kernel.org/admin-guide/cgroup-v2.html#pid", LIMITS),
 )
 def threads_left(place: Place) -> Iterator[Seen]:
-    """error: not even one pool of threads fits."""
+    """error: not even one pool of threads fits, as large as the job would start it from here."""
     if place.system != "linux":
         soft, _ = limit("RLIMIT_NPROC")
         if soft != INFINITE and soft < FEW_THREADS:
             yield Seen(severity="warning", summary=f"{soft:,} processes of this user")
         return
     for what, most, used in _thread_bounds(place):
-        left, needed = most - used, place.cpus() + 2
+        left, needed = most - used, _pool(place) + 2
         if left < needed:
             summary = f"{what}: {left:,} of {most:,} are left, and one pool of threads needs {needed}"
             yield Seen(severity="error", summary=summary, evidence=(f"{used:,} used",))
         elif left < FEW_THREADS:
             yield Seen(severity="warning", summary=f"{what}: {left:,} of {most:,} are left", evidence=(f"{used:,} used",))
+
+
+def _pool(place: Place) -> int:
+    """Threads of one pool: OpenMP and OpenBLAS start as many as there are processors, unless they are told."""
+    told = place.environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(told) if told.isascii() and told.isdecimal() and len(told) < 6 and int(told) else place.cpus()
 
 
 def _thread_bounds(place: Place) -> Iterator[tuple[str, int, int]]:

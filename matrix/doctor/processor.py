@@ -20,6 +20,7 @@ class Need:
     flags: tuple[str, ...]
     unless: tuple[str, ...] = ()  # with one of these the package chooses another build at run time
     ends: str
+    certain: bool = True  # False: it ends so only where such an instruction is met
     reference: str
 
 
@@ -36,7 +37,8 @@ NEEDS = (
         versions=">=0.20",
         flags=HASWELL,
         unless=("polars-lts-cpu", "polars-runtime-compat"),
-        ends="SIGILL",
+        ends="SIGILL where such code is met",
+        certain=False,
         reference="https://github.com/houndry/barbet/issues/11 (polars' own list of what it requires)",
     ),
     *(
@@ -101,7 +103,7 @@ def instruction_set(place: Place) -> Iterator[Seen]:
         if within(found.version, need.versions):
             hidden = "; the hypervisor may hide it" if "hypervisor" in have else ""
             summary = f"{need.package} {found.version} needs {', '.join(missing)}, which this processor does not have{hidden}: {need.ends}"
-            yield Seen(severity="error", summary=summary, evidence=(need.reference,))
+            yield Seen(severity="error" if need.certain else "warning", summary=summary, evidence=(need.reference,))
 
 
 @check(

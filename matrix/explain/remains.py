@@ -147,6 +147,8 @@ def _why_no_ranking(part: Part, ending: Ending | None, seen: Observation) -> str
     if ending and ending.exit.returncode == 0:
         return "its status says that it succeeded: if its work was not done, only a run that is watched tells what ended it"
     if judge.outcome(seen).signature is None:
+        if seen.deaths:
+            return "a process of the job died, but no source says how the job itself ended: give its exit status with --status"
         return "what was given tells of no death"
     if ending and not ending.exit.signal and "output" not in part.kinds and not part.findings:
         return f"exit status {ending.exit.returncode} alone says nothing of a cause: give the output, stderr above all"

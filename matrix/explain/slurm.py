@@ -57,6 +57,7 @@ STATES: dict[str, Meaning] = {
         3.5,
     ),
     "FAILED": ("the job ended with another status than 0", "why", "suspected", None, 0.0),
+    "RUNNING": ("the job still ran when Slurm was asked", "that it goes on, or that it hangs: ask again later", "suspected", None, 0.0),
     "BOOT_FAIL": ("a node did not start; the program never ran", "anything about the program", "another process", None, 0.0),
     "COMPLETED": (
         "the batch script ended with status 0",
@@ -223,7 +224,7 @@ def _memory(source: Source, rows: list[Row]) -> Iterator[Piece]:
     yield Piece(
         where=f"{source.name}:{most.line + source.tail_line - 1}",
         read=f"MaxRSS {most.values['MaxRSS']} of step {most.id}" + (f", asked for {asked}" if asked else ""),
-        proves=f"one task held {held / (1 << 30):.1f} GiB at one of Slurm's looks",
+        proves=f"one task held {_shown_bytes(held)} at one of Slurm's looks",
         not_proves="that it never held more: Slurm looks every 30 s unless told otherwise, and a steep rise falls between two looks; "
         "shared pages are counted in every process",
         grade="suspected",
@@ -233,6 +234,10 @@ def _memory(source: Source, rows: list[Row]) -> Iterator[Piece]:
 def _bytes(text: str) -> float:
     match = SIZE.match(text.strip())
     return float(match[1]) * 1024 ** " KMGT".index(match[2] or " ") if match else 0.0
+
+
+def _shown_bytes(count: float) -> str:
+    return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.1f} MiB"
 
 
 # ------------------------------------------------------------------ states

@@ -88,6 +88,14 @@ def test_a_kernel_line_about_the_worker_that_the_log_names_proves_memory(tmp_pat
     assert not any("dmesg" in one["command"] for one in found["collect"])
 
 
+def test_a_worker_that_died_is_a_death_though_nobody_says_how_the_job_ended(tmp_path: Path) -> None:
+    log = written(tmp_path, "job.log", "step 9/10\nDataLoader worker (pid 4242) is killed by signal: Killed.\n")
+    found = explained(log, written(tmp_path, "dmesg.log", KERNEL.format(pid=4242, group="job")))
+    assert (found["ended"], found["ranking"]) == (None, [])
+    assert "kernel, proven" in {one["grade"] for one in found["evidence"]}
+    assert found["no_ranking"].startswith("a process of the job died, but no source says how the job itself ended")
+
+
 def test_a_kernel_line_about_another_process_is_not_this_job(tmp_path: Path) -> None:
     log, kernel = written(tmp_path, "train.log", KILLED), written(tmp_path, "dmesg", KERNEL.format(pid=777, group="job"))
     found = explained(log, kernel)

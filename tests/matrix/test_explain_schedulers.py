@@ -232,5 +232,15 @@ def test_a_document_without_an_end_is_no_pod(tmp_path: Path) -> None:
     assert "is known here" in refused(written(tmp_path, "pod.json", '{"containerStatuses":' + "[" * 100_000))
 
 
+def test_a_job_that_still_runs_is_told_as_such(tmp_path: Path) -> None:
+    rows = "JobID|State|ExitCode|MaxRSS\n12|RUNNING|0:0|\n12.0|RUNNING|0:0|100K\n"
+    found = explained(written(tmp_path, "sacct.txt", rows))
+    assert [one["proves"] for one in found["evidence"]] == [
+        "the job still ran when Slurm was asked",
+        "one task held 0.1 MiB at one of Slurm's looks",
+    ]
+    assert found["ranking"] == []
+
+
 def test_a_state_that_slurm_does_not_have_is_taken_for_a_file_and_refused() -> None:
     assert "No such file" in refused("--slurm", "EXPLODED")
