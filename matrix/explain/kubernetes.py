@@ -153,7 +153,7 @@ def _of_text(source: Source) -> Part:
                 where=where,
                 container="",
                 reason=fields.get("Reason", ""),
-                code=int(code) if code.isdigit() else None,
+                code=int(code) if code.isascii() and code.isdecimal() and len(code) < 10 else None,
                 id=ids[-1] if ids else "",
                 last="Last State" in match[0],
                 times=f"{fields.get('Started', '?')} to {fields.get('Finished', '?')}",

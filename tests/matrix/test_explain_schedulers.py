@@ -228,6 +228,12 @@ def test_a_pod_in_another_form_is_refused(pod: dict[str, object], tmp_path: Path
     assert "its fields are not those that Kubernetes writes" in refused(written(tmp_path, "pod.json", json.dumps({"kind": "Pod"} | pod)))
 
 
+@pytest.mark.parametrize("code", ["²137", "9" * 5000, "-1"])
+def test_an_exit_code_that_is_none_is_not_read_as_one(code: str, tmp_path: Path) -> None:
+    described = f"    State:          Terminated\n      Reason:       Error\n      Exit Code:    {code}\n"
+    assert explained(written(tmp_path, "described", described))["ended"] is None
+
+
 def test_a_document_without_an_end_is_no_pod(tmp_path: Path) -> None:
     assert "is known here" in refused(written(tmp_path, "pod.json", '{"containerStatuses":' + "[" * 100_000))
 
