@@ -239,7 +239,7 @@ def summary(verdict: Verdict, where: Path) -> str:
     lines += [f"  {entry.probability:6.1%}  {entry.cause} ({entry.grade}): {entry.summary}" for entry in verdict.ranking[:3]]
     if verdict.fix:
         change = " ".join(f"{name}={value}" for name, value in verdict.fix.set.items())
-        lines.append(f"fix: {change} ({verdict.fix.kind}; {verdict.fix.clean_runs} clean runs)")
+        lines.append(f"fix: {change} ({verdict.fix.kind}; {verdict.fix.clean_runs} clean run{'s'[: verdict.fix.clean_runs != 1]})")
     lines += [
         f"not a fix: {' '.join(f'{n}={v}' for n, v in fix.set.items())} only hides it" for fix in verdict.other_fixes if fix.kind == "hides"
     ]

@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 
-from matrix.diagnosis import catalogue, cures, pattern, ranking
+from matrix.diagnosis import catalogue, cures, memory, pattern, ranking
 from matrix.diagnosis.case import Case
 from matrix.records import CrashPattern, Failure, Fix, Grade, Observation, Ranked, Status, Verdict, describe_cell
 from matrix.search import Result
@@ -103,6 +103,8 @@ def _fix(case: Case, cause: str, fix: Fix) -> Fix:
         return dataclasses.replace(fix, kind="hides", why=why, advice=f"Do not rely on it: {why}.")
     kind = cures.kind(case, cause, fix.cell)
     advice = f"{fix.advice} {cures.ADVICE[cause]}" if kind == "cures" and cause in cures.ADVICE else fix.advice
+    if cause in (memory.RETENTION, memory.ALLOCATOR) and (left := memory.still_grows(case, fix.cell)):
+        advice = f"{advice} It is no cure: {left}."
     return dataclasses.replace(fix, kind=kind, advice=advice)
 
 

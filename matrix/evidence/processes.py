@@ -136,9 +136,14 @@ def roles(pids: set[int]) -> dict[int, str]:
     return {pid: _role(pid, looks, ranks) for pid in looks}
 
 
+LOADS = "_worker_loop"  # the main function of torch's DataLoader workers
+
+
 def mines(stack: list[str]) -> bool:
     """Whether a worker's main thread is in a search for neighbours, or in code that calls itself mining."""
-    main = takewhile(lambda frame: not frame.startswith("-- thread"), stack)
+    main = list(takewhile(lambda frame: not frame.startswith("-- thread"), stack))
+    if any(LOADS in frame for frame in main):
+        return False  # whatever it looks up, it loads data
     return any(NEIGHBOURS.search(frame) or MINES.search(frame) for frame in main)
 
 

@@ -87,6 +87,16 @@ def test_growth_while_no_step_ends_is_what_one_step_needs_and_nothing_that_steps
     assert ranked(3.9)[0] == "memory_retention"
 
 
+@pytest.mark.parametrize(("curve", "told"), [(GROWING, True), (FLAT, False)])
+def test_a_change_under_which_memory_still_grows_is_said_to_be_no_cure(curve: MemoryCurve, told: bool) -> None:
+    bounded = dataclasses.replace(curve, limit_bytes=GIB, start_bytes=100 * MIB, end_bytes=300 * MIB)
+    small = lived(300 * MIB, curve=bounded)
+    found = verdict({("u", 1): killed(GROWING), ("v", 1): small, ("v", 2): small})
+    assert found.fix is not None
+    advice = "It is no cure: memory grows there too, by 5120 KiB per step" in found.fix.advice
+    assert advice is told and ("a run of about 185 steps meets the limit" in found.fix.advice) is told
+
+
 def test_as_many_workers_in_both_runs_do_not_tell_what_is_in_use_from_what_the_allocator_keeps() -> None:
     forecast = Forecast(made_s=1.5, limit_s=3.1, low_s=2.9, high_s=3.3, limit_step=41)
     pair = workers(2, 10 * MIB)

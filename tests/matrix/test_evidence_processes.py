@@ -1,4 +1,5 @@
 """The autopsy of real processes that hang in known places."""
+
 from __future__ import annotations
 
 import contextlib
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from matrix.evidence import processes
-from matrix.evidence.processes import autopsy
+from matrix.evidence.processes import autopsy, mines
 
 HOOK = Path(__file__).parents[2] / "matrix/runner/hook"
 CHILDREN = Path(__file__).parents[1] / "children"
@@ -91,3 +92,8 @@ def test_processes_that_are_gone_are_left_out() -> None:
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     child.wait()
     assert autopsy({child.pid}, 0.0) == []
+
+
+def test_a_loader_worker_that_searches_for_neighbours_is_no_miner() -> None:
+    search = ["faiss/swigfaiss.py:1 in search", "dataset.py:9 in __getitem__"]
+    assert mines(search) and not mines([*search, "worker.py:349 in _worker_loop"])
