@@ -801,13 +801,13 @@ def write(path: Path, record: Any, *, sync: bool = True) -> None:
     write_text(path, to_json(record), sync=sync)
 
 
-def write_text(path: Path, text: str, *, sync: bool = True) -> None:
+def write_text(path: Path, text: str, *, sync: bool = True, mode: int = 0o666) -> None:
     """Write a text file whole or not at all: a reader, or a crash, never meets half a file.
 
-    Without `sync` (10 ms) that holds for every death of this process, but not for one of the machine."""
+    Without `sync` (10 ms) that holds for every death of this process, but not for one of the machine.  `mode`: less the umask."""
     folder, name = os.path.split(path)
     part = os.path.join(folder, f".{name}.{os.getpid()}.part")
-    sink = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    sink = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         left = memoryview(text.encode())
         while left:

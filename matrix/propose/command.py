@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from matrix.completion import names
-from matrix.console import BAD_INPUT, errors, fail
+from matrix.console import BAD_INPUT, complain, errors, fail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,9 +50,13 @@ def init(out: Path | None, log: Path | None, name: str | None, run_help: bool | 
             fail(f"{target} {'is a folder' if target.is_dir() else 'cannot be written: there is no such folder'}; name a file", BAD_INPUT)
         if target.exists() and not force:
             fail(f"{target} is there already; give another file with -o, or --force to replace it", BAD_INPUT)
-        records.write_text(target, text(made, str(target)))
+        records.write_text(target, text(made, str(target)), mode=0o600 if made.secrets else 0o666)
         for line in _said(made):
             click.echo(line)
+        if made.secrets:
+            complain(
+                f"note: {target} holds what is given with {', '.join(made.secrets)} in clear, as the runs need it; only you may read it"
+            )
         click.echo(f"written: {target}.  Look at it, then: python -m matrix run {shlex.quote(str(target))}")
 
 

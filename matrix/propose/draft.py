@@ -14,6 +14,7 @@ from pathlib import Path
 from matrix.evidence.runtimes import REGISTERING, identify
 from matrix.propose.ask import Sources, described_options, package_folders
 from matrix.propose.facts import Facts
+from matrix.propose.masks import is_secret, masked
 from matrix.propose.proposals import DUPLICATE_OK, THREAD_VARIABLES, Machine, Proposal, active, proposals
 from matrix.propose.rewrite import Rewritten, escaped, rewrite
 from matrix.propose.settings import ConfigFile, Setting, command_settings, config_file, config_settings, help_settings, variable_settings
@@ -27,7 +28,6 @@ TELLING = re.compile(
     r"(?:OMP|KMP|MKL|OPENBLAS|GOMP|GOTO|BLIS|NUMEXPR|VECLIB|MALLOC|PYTORCH|TORCH|CUDA|NCCL|GLOO|ATEN|NPY)_[A-Z0-9_]+"
     r"|TOKENIZERS_PARALLELISM|LD_PRELOAD|DYLD_INSERT_LIBRARIES|PYTHONMALLOC|PYTHONHASHSEED|ACCELERATE_USE_CPU"
 )
-SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.I)
 OPENMP_PLACES = ("lib*omp*", "*/lib*omp*", "*/lib/lib*omp*", "*/.dylibs/lib*omp*")
 
 
@@ -41,6 +41,8 @@ class Draft:
     command: CommandLine
     cwd: str | None  # None: the folder that the specification is in
     env: dict[str, str]
+    withheld: list[str]  # variables with a secret, which a run inherits from the shell that starts it
+    secrets: list[str]  # what gives away those that stand in the command, which has to keep them
     rewritten: Rewritten
     varied: list[Proposal]
     others: list[Proposal]  # not varied, for people to choose from
@@ -77,13 +79,17 @@ def draft(
     options = described_options(command, sources, cwd, env) if asks and command.kind != "code" else []
     config, settings = _settings(command, options, sources, cwd, env)
     packages = package_folders(command, env)
+    kept, withheld = _kept(env, variables)
     found = proposals(_addable(settings, command), _machine(packages, env, facts))
     varied = active(found)
+    by_axes = {name for proposal in varied for name in _variables(proposal)}
     return Draft(
         name=_name(name, command),
         command=command,
         cwd=None if folder is None or folder.resolve() == cwd.resolve() else str(cwd.resolve()),
-        env=_kept(env, variables, varied),
+        env={name: escaped(value) for name, value in kept.items() if name not in by_axes},
+        withheld=withheld,
+        secrets=masked(command.words)[1],
         rewritten=rewrite(command, settings, varied, facts, env),
         varied=varied,
         others=[proposal for proposal in found if proposal not in varied],
@@ -187,12 +193,13 @@ def _refuses_others(path: Path) -> bool:
     return ".so" in path.name and REGISTERING in identify(path).families
 
 
-def _kept(env: Mapping[str, str], written: Mapping[str, str], varied: Sequence[Proposal]) -> dict[str, str]:
-    """Variables that the specification sets: those written before the command, and those of this shell that shape a death."""
-    set_by_axes = {name for proposal in varied for name in _variables(proposal)}
-    kept = {name: value for name, value in sorted(env.items()) if TELLING.fullmatch(name) and value and value.isprintable()}
-    both = {**{name: value for name, value in kept.items() if not SECRET.search(name) or name.startswith("TOKENIZERS_")}, **written}
-    return {name: escaped(value) for name, value in both.items() if name not in set_by_axes}
+def _kept(env: Mapping[str, str], written: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Variables that the specification may set: those written before the command, and those of this shell that shape a death; and
+    the names of those that hold a secret."""
+    telling = {name: value for name, value in sorted(env.items()) if TELLING.fullmatch(name) and value and value.isprintable()}
+    both = {**telling, **written}
+    withheld = [name for name, value in both.items() if is_secret(name, value)]
+    return {name: value for name, value in both.items() if name not in withheld}, withheld
 
 
 def _variables(proposal: Proposal) -> list[str]:

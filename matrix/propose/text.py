@@ -9,6 +9,7 @@ from matrix.propose.draft import Draft
 from matrix.propose.facts import Facts
 from matrix.propose.flow import comment, flow, scalar
 from matrix.propose.limits import ends, in_words
+from matrix.propose.masks import masked
 from matrix.propose.proposals import Proposal, excluded
 from matrix.propose.roles import role_of
 
@@ -25,7 +26,7 @@ def text(draft: Draft, file: str) -> str:
 def _head(draft: Draft, file: str) -> list[str]:
     named = scalar(file) if " " in file else file
     return [
-        f"# Why does this die?  {comment(shlex.join(draft.command.words), most=100)}",
+        f"# Why does this die?  {comment(shlex.join(masked(draft.command.words)[0]), most=100)}",
         "# Written by `python -m matrix init`; it runs as it is.  Change what you know better, uncomment what you suspect.",
         "#",
         f"#   python -m matrix plan {comment(named)}     # cells, runs, cost; runs nothing",
@@ -39,6 +40,7 @@ def _run(draft: Draft) -> list[str]:
     lines = ["run:", *(f"  # {comment(remark)}" for remark in draft.rewritten.remarks), *_command(draft.rewritten.words)]
     if variables := list(_variables(draft)):
         lines += ["  env:", *(f"    {scalar(name)}: {scalar(value)}  # {why}" for name, value, why in variables)]
+    lines += [f"  # {name}: set it in the shell that starts the run; a secret is not written here" for name in draft.withheld]
     if draft.cwd:
         lines.append(f"  cwd: {scalar(draft.cwd)}")
     lines += _length(draft)

@@ -19,6 +19,7 @@ from matrix.assembly import Assembly
 from matrix.evidence import cores, environment
 from matrix.preview import plan_of
 from matrix.propose import CannotPropose
+from matrix.propose.masks import masked
 from matrix.records import Attempt, Observation, Outcome, Verdict
 from matrix.runner import cgroup
 from matrix.runner.observe import Raw, observe
@@ -28,6 +29,7 @@ from matrix.watch.attached import Attached
 from matrix.watch.launch import Launched
 from matrix.watch.recorder import Options, Recorder, Seen, begin
 
+PRIVATE = 0o600  # the command may hold a secret, and a copy of the file keeps the mode
 LONGEST_NAME = 60  # of a folder of runs
 LARGEST_CORE = 2 << 30  # a larger one takes too long; of it the notes are read, which say what was mapped
 
@@ -81,7 +83,7 @@ class Run:
         self.argv, self.cwd, self.env, self.options = list(argv), cwd, env, options
         self.name = self.where.parent.name
         self.notes = Notes(self.where / "watch.log")
-        (self.where / "spec.yaml").write_text(proposal.as_it_was(self.name, argv, cwd, env), encoding="utf-8")
+        records.write_text(self.where / "spec.yaml", proposal.as_it_was(self.name, argv, cwd, env), mode=PRIVATE)
         self.spec: Spec = load_spec(self.where / "spec.yaml")
         attempt, _ = Assembly(self.spec, self.where).attempt(1, judgement.trial(self.spec), None)
         self.attempt: Attempt = dataclasses.replace(attempt, argv=list(argv), cwd=cwd)
@@ -115,7 +117,9 @@ class Run:
         except CannotPropose as problem:
             self.notes.say(f"no specification is proposed: {problem}", False)
             return None
-        records.write_text(path, text)
+        records.write_text(path, text, mode=PRIVATE)
+        if given := masked(self.argv)[1]:
+            self.notes.say(f"{path.name} and the run folder hold what is given with {', '.join(given)} in clear, as runs need it", False)
         return path
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from matrix.__main__ import program_problems
 from matrix.preview import preview
 from matrix.propose import Facts, specification
+from matrix.propose.masks import masked
 from matrix.propose.words import read
 from matrix.records import Observation
 from matrix.spec import Spec, load_spec
@@ -418,3 +419,28 @@ def test_bad_input_is_one_clear_line_and_exit_status_2(tmp_path: Path, words: li
 
 def test_facts_are_frozen_and_everything_in_them_is_optional() -> None:
     assert Facts() == dataclasses.replace(Facts(died=True), died=None)
+
+
+def test_a_secret_is_left_to_the_shell_or_hidden_where_people_read_and_the_file_is_private(
+    tmp_path: Path, script: Callable[..., Path]
+) -> None:
+    script("import os\nprint(os.environ['HF_TOKEN'])\n")
+    words = ["--api-key", "sk-12", "--token=a b", "--data", "https://me:pw9@host/x", "--tokenizer", "bert", "--max-tokens", "512"]
+    variables = ["HF_TOKEN=hf_abc", "HUB=http://me:pw9@hub", "MAX_TOKENS=7"]
+    done = matrix("init", "--no-run-help", "--", *variables, "python", "train.py", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    file = tmp_path / "train.yaml"
+    text, spec = file.read_text(), load_spec(file)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert known_bad(spec)[2:] == words and spec.run.env == {"MAX_TOKENS": "7"}
+    assert "# HF_TOKEN: set it in the shell that starts the run" in text and "# HUB: set it" in text
+    comments = "\n".join(line for line in text.splitlines() if line.lstrip().startswith("#"))
+    assert not [secret for secret in ("hf_abc", "sk-12", "a b", "pw9") if secret in comments + done.stdout + done.stderr]
+    (notice,) = done.stderr.strip().splitlines()
+    assert "--api-key, --token, https://" in notice and "tokenizer" not in notice
+
+
+def test_secrets_inside_a_text_for_a_shell_are_hidden_too() -> None:
+    shown, names = masked(["bash", "-c", "cd x; HF_TOKEN=hf_x python t.py --api-key sk-1 --pad-token 0 --token $T --bs 3", "ssh://u:p@h"])
+    assert shown[2:] == ["cd x; HF_TOKEN=HIDDEN python t.py --api-key HIDDEN --pad-token 0 --token $T --bs 3", "ssh://HIDDEN@h"]
+    assert names == ["HF_TOKEN", "--api-key", "ssh://"]
