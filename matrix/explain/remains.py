@@ -166,7 +166,9 @@ def _ranking(part: Part, seen: Observation) -> list[Ranked]:
         signature=outcome.signature,
     )
     return _none_preferred(
-        ranking.rank(case, [*_heard(part, ranking.collect(case)), *part.findings, *_said_itself(part, seen), *_open(seen)])
+        ranking.rank(
+            case, [*_heard(part, ranking.collect(case), sigkill.attribute(seen)), *part.findings, *_said_itself(part, seen), *_open(seen)]
+        )
     )
 
 
@@ -176,12 +178,14 @@ def _none_preferred(ranked: list[Ranked]) -> list[Ranked]:
     return [dataclasses.replace(entry, grade="suspected") for entry in equal] + ranked[len(equal) :] if len(equal) > 1 else ranked
 
 
-def _heard(part: Part, findings: list[Finding]) -> list[Finding]:
+def _heard(part: Part, findings: list[Finding], sender: sigkill.Attribution | None) -> list[Finding]:
     """Without those that rest on silence of a source that was not given."""
     silent = set() if "output" in part.kinds else {"stdout.log", "stderr.log"}
     silent |= set() if part.libraries else {"maps.txt"}
     mute = "output" not in part.kinds
     heard = [one for one in findings if one.weight > 0 or not (one.file in silent or (mute and one.rule == "message"))]
+    if sender and sender.grade == "unknown":  # whoever sent it is as open as memory is, in `_open`
+        heard = [one for one in heard if not (one.cause == "external_signal" and one.rule == "signal")]
     return [_only_a_hint(one) for one in heard] if peer_is_gone(part.python_error) else heard
 
 
@@ -204,7 +208,7 @@ def _open(seen: Observation) -> Iterator[Finding]:
     """A SIGKILL of an unknown sender leaves memory and limits of time open, as an unknown death elsewhere leaves more."""
     sender = sigkill.attribute(seen)
     if sender and sender.grade == "unknown":
-        for cause in OPEN:
+        for cause in (*OPEN, "external_signal"):
             yield finding(cause, "open", seen, 0.0, "nothing tells who sent the SIGKILL")
     elif sender is None and peer_is_gone(seen.python_error):
         for cause in (*OPEN, "external_signal", *endings.NATIVE_CRASH):

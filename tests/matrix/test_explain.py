@@ -54,6 +54,13 @@ def test_status_137_alone_names_no_sender_and_suspects_several_causes() -> None:
     assert any("dmesg" in one["command"] for one in found["collect"])
 
 
+def test_a_sender_that_nobody_names_speaks_for_no_cause() -> None:
+    ranked = {entry["cause"]: entry for entry in explained("--status", "137")["ranking"]}
+    assert not [entry for entry in ranked.values() if entry["supports"]]
+    assert ranked["external_signal"]["probability"] == ranked["memory_working_set"]["probability"]
+    assert "    for: " not in run("--status", "137").output
+
+
 def test_a_signal_that_python_names_is_no_wrapped_status() -> None:
     assert explained("--status", "-9")["ended"] == {"by": "SIGKILL", "where": "--status -9", "wrapped": False}
     assert explained("--status", "137")["ended"]["wrapped"] is True
