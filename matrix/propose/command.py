@@ -76,6 +76,8 @@ def _said(made: Draft) -> Iterator[str]:
         yield f"  {proposal.axis:{width}}  {', '.join(proposal.levels)}  ({proposal.why})"
     if made.others:
         yield f"  not varied, in the file as comments: {', '.join(proposal.axis for proposal in made.others)}"
+    if made.unvalued:
+        yield f"  not varied, as the value is not known: {', '.join(made.unvalued)}; add it to the command to vary it"
     yield from (f"  {remark}" for remark in made.rewritten.remarks)
     yield f"  length: {made.rewritten.length or 'no flag was found: runs are ended after the step that is asked for'}"
     if made.facts:

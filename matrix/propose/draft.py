@@ -28,6 +28,7 @@ TELLING = re.compile(
     r"(?:OMP|KMP|MKL|OPENBLAS|GOMP|GOTO|BLIS|NUMEXPR|VECLIB|MALLOC|PYTORCH|TORCH|CUDA|NCCL|GLOO|ATEN|NPY)_[A-Z0-9_]+"
     r"|TOKENIZERS_PARALLELISM|LD_PRELOAD|DYLD_INSERT_LIBRARIES|PYTHONMALLOC|PYTHONHASHSEED|ACCELERATE_USE_CPU"
 )
+NEED_A_VALUE = ("batch", "workers", "accum")
 OPENMP_PLACES = ("lib*omp*", "*/lib*omp*", "*/lib/lib*omp*", "*/.dylibs/lib*omp*")
 
 
@@ -46,6 +47,7 @@ class Draft:
     rewritten: Rewritten
     varied: list[Proposal]
     others: list[Proposal]  # not varied, for people to choose from
+    unvalued: list[str]  # flags that would be varied if their value were known
     config: ConfigFile | None
     facts: Facts | None
     asked_help: bool  # --help was run
@@ -93,6 +95,7 @@ def draft(
         rewritten=rewrite(command, settings, varied, facts, env),
         varied=varied,
         others=[proposal for proposal in found if proposal not in varied],
+        unvalued=_unvalued(settings, found) if not command.closed else [],
         config=config,
         facts=facts,
         asked_help=asks,
@@ -148,6 +151,13 @@ def _settings(
     ours = {*THREAD_VARIABLES, DUPLICATE_OK}
     variables = {name: default for name, default in sources.variables().items() if name not in ours}
     return config, [*settings, *variable_settings(variables, env)]
+
+
+def _unvalued(settings: Sequence[Setting], found: Sequence[Proposal]) -> list[str]:
+    """Flags that --help lists and the command leaves out, of a kind for which no other value was found either."""
+    known = {proposal.role for proposal in found}
+    open_ = [setting for setting in settings if setting.role in NEED_A_VALUE and setting.role not in known]
+    return [setting.flag for setting in open_ if setting.option and not setting.given and setting.number is None]
 
 
 def _addable(settings: list[Setting], command: CommandLine) -> list[Setting]:

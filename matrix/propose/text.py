@@ -103,8 +103,9 @@ def _matrix(draft: Draft) -> list[str]:
     lines = ["matrix:"]
     for proposal in draft.varied:
         lines += [f"  # {comment(proposal.why)}", f"  {_axis(proposal)}"]
-    if draft.others:
+    if draft.others or draft.unvalued:
         lines += ["  # not varied:", *(line for proposal in draft.others for line in _other(proposal))]
+        lines += [f"  # {comment(flag)}: its value is not known; add it to the command to vary it" for flag in draft.unvalued]
     return lines + [f"  # {comment(line, most=130)}" for line in _not_reachable(draft)]
 
 

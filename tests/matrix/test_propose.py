@@ -169,6 +169,17 @@ def test_flags_become_axes_with_smaller_values_and_defaults_count_too(tmp_path: 
     assert not (tmp_path / "started").exists()
 
 
+def test_a_flag_whose_value_nobody_tells_is_named_with_what_to_do(tmp_path: Path, script: Callable[..., Path]) -> None:
+    parser = PARSER.replace("formatter_class=argparse.ArgumentDefaultsHelpFormatter", "")
+    script(parser)
+    command = ["python", "train.py", "--workers", "4"]
+    env = {"PATH": str(Path(sys.executable).parent)}
+    text = specification(command, cwd=tmp_path, env=env)
+    assert "# --bs: its value is not known; add it to the command to vary it" in text and "# --accum: its value" in text
+    assert "--workers: its value" not in text and "bs" not in proposed(command, tmp_path).known_bad
+    assert "its value" not in specification([*command, "--bs", "8", "--accum", "2"], cwd=tmp_path, env=env)
+
+
 def test_a_script_that_would_ignore_help_is_never_started(tmp_path: Path, script: Callable[..., Path]) -> None:
     script(
         """
