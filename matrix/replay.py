@@ -68,7 +68,7 @@ def replay(run: Path, wanted: str) -> Replayed:
 def find(run: Path, wanted: str) -> tuple[Attempt, Observation]:
     """The complete attempt that is meant.  Raises NoSuchRun when there is none, or more than one."""
     names = sorted(path.parent.name for path in (run / "attempts").glob("*/observation.json"))
-    number = f"{int(wanted):04d}-" if wanted.isdigit() else None
+    number = f"{int(wanted):04d}-" if wanted.isascii() and wanted.isdecimal() else None
     found = [name for name in names if name.startswith(number or wanted)] if wanted else []
     if len(found) != 1:
         listed = ", ".join((found or names)[:8]) or "none"

@@ -93,7 +93,7 @@ def _line(record: bytes) -> str | None:
     head, _, rest = record.decode("utf-8", "replace").partition(";")
     text = rest.partition("\n")[0]
     fields = head.split(",")
-    if len(fields) < 3 or not fields[2].isdigit() or not DEATH.search(text):
+    if len(fields) < 3 or not fields[2].isdecimal() or not DEATH.search(text):
         return None
     return f"[{int(fields[2]) / 1e6:.6f}] {text}"
 

@@ -272,4 +272,4 @@ def _scaled(text: str) -> int:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text and text.strip().isdigit() else None
+    return int(text) if text and text.isascii() and text.strip().isdecimal() else None  # "²" is a digit, and int() refuses it

@@ -40,7 +40,7 @@ def _read(path: Path) -> dict[tuple[What, int], _Series]:
         for kind in KINDS:
             if f",{kind}," in text:
                 fields = text.split(",")
-                if len(fields) == 8 and fields[2].isdigit() and fields[7].isdigit():
+                if len(fields) == 8 and fields[2].isdecimal() and fields[7].isdecimal():
                     series = found.setdefault((kind, int(fields[2])), _Series(role=fields[3]))
                     series.role = fields[3]
                     series.times.append(float(fields[0]))

@@ -119,6 +119,6 @@ def clean_up_after_the_dead() -> None:
 def _owner_is_dead(token: str) -> bool:
     """Whether the tool that made `mx-<pid>-...` is gone.  One with our own pid is: a container that is started anew counts from 1 again."""
     parts = token.split("-")
-    if len(parts) < 3 or parts[0] != "mx" or not parts[1].isdigit():
+    if len(parts) < 3 or parts[0] != "mx" or not parts[1].isdecimal():
         return False
     return int(parts[1]) == os.getpid() or not psutil.pid_exists(int(parts[1]))

@@ -74,7 +74,7 @@ def _whole_number(file: Path) -> int | None:
         text = file.read_text().strip()
     except OSError:
         return None
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdecimal() else None
 
 
 def _wall(facts: Facts | None) -> tuple[str, str]:

@@ -378,7 +378,7 @@ def end_everything(running: dict[int, int], folder: str, homes: list[str]) -> No
 def remove_registrations(pids: set[int]) -> None:
     """What OpenMP runtimes left of processes that are dead; a pid may have become another program's since."""
     for path in glob.glob("/dev/shm/__KMP_REGISTERED_LIB_*_*"):
-        pid = int(number) if (number := path.split("_")[-2]).isdigit() else 0
+        pid = int(number) if (number := path.split("_")[-2]).isdecimal() else 0
         if pid in pids and not os.path.exists(f"/proc/{pid}"):
             with contextlib.suppress(OSError):
                 os.unlink(path)
@@ -387,7 +387,7 @@ def remove_registrations(pids: set[int]) -> None:
 def recorded_pids(folder: str) -> set[int]:
     try:
         with open(os.path.join(folder, "pids")) as source:
-            return {int(word) for word in source.read().split() if word.isdigit()}
+            return {int(word) for word in source.read().split() if word.isdecimal()}
     except OSError:
         return set()
 

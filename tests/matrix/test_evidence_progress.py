@@ -1,4 +1,5 @@
 """Steps from real-looking output, whole and in pieces."""
+
 from __future__ import annotations
 
 import io
@@ -164,6 +165,10 @@ def test_a_pattern_may_name_total_and_rank() -> None:
 
 def test_a_pattern_without_a_group_counts_its_matches() -> None:
     assert steps_of("tick", "tock", "tick", "tick", pattern="tick") == [1, 2, 3]
+
+
+def test_a_raised_figure_in_the_place_of_a_step_is_no_step() -> None:
+    assert steps_of("round ²", "round 17", pattern=r"round (?P<step>\S+)") == [17]
 
 
 def test_a_bad_pattern_is_refused_with_its_text() -> None:

@@ -62,7 +62,7 @@ def test_a_replay_that_ends_otherwise_has_exit_status_1_and_an_edited_program_is
     assert "the program was edited since" in done.stdout and "it did not end alike" in done.stdout
 
 
-@pytest.mark.parametrize("wanted", ["99", "", "nothing", "00"])
+@pytest.mark.parametrize("wanted", ["99", "", "nothing", "00", "²"])
 def test_an_attempt_that_is_not_there_or_may_be_several_is_refused_with_those_there_are(tmp_path: Path, wanted: str) -> None:
     with pytest.raises(NoSuchRun, match="0001-"):
         find(aborting(tmp_path), wanted)
