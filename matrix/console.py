@@ -55,6 +55,29 @@ def known_errors() -> Iterator[None]:
         raise
 
 
+class Span(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """Seconds, of a time as a specification has it: 90, 30s, 1h30m.  A number, as a default may be, is read without an import."""
+
+    name = "time"
+
+    def __init__(self, *, least: float = 0.0, most: float = float("inf")) -> None:
+        self.least, self.most = least, most
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        from matrix.spec.problems import Refused
+        from matrix.spec.units import time_s
+
+        try:
+            seconds = time_s(value)
+        except Refused as problem:
+            self.fail(str(problem), param, ctx)
+        if not self.least <= seconds <= self.most:
+            self.fail(f"{value} is not between {self.least:g} and {self.most:g} seconds", param, ctx)
+        return seconds
+
+
 def signals_interrupt() -> None:
     """SIGTERM and a lost terminal end a run as Ctrl-C does: tidily, and resumable.  Under nohup SIGHUP stays ignored."""
     for number in ENDING:

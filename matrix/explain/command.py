@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from matrix.console import BAD_INPUT, errors, fail
+from matrix.console import BAD_INPUT, Span, errors, fail
 
 if TYPE_CHECKING:
     from matrix.explain.remains import Explained
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     "--pid", type=click.IntRange(min=1), help="Autopsy of this process and its children, now; nothing is ended.  Writes a package."
 )
 @click.option("--looks", default=3, show_default=True, type=click.IntRange(2, 20), help="Looks that --pid takes.")
-@click.option("--every", default=2.0, show_default=True, type=click.FloatRange(0.2, 600), help="Seconds of a look.")
+@click.option("--every", default=2.0, type=Span(least=0.2, most=600), help="Time of a look.  [default: 2s]")
 @click.option("--json", "as_json", is_flag=True, help="Print it for machines.")
 def explain(
     files: tuple[str, ...], statuses: tuple[str, ...], slurm: tuple[str, ...], k8s: tuple[str, ...], cores: tuple[str, ...],

@@ -7,24 +7,7 @@ from pathlib import Path
 
 import click
 
-from matrix.console import BAD_INPUT, INTERRUPTED, complain, errors, fail
-
-
-class Span(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """`30s`, `5m`, or seconds."""
-
-    name = "time"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = str(value)
-        factor = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:], 0.0)
-        try:
-            seconds = float(text[:-1]) * factor if factor else float(text)
-        except ValueError:
-            seconds = -1.0
-        if not 0 < seconds < float("inf"):
-            self.fail(f"{text!r} is no time; write it as 30s, 5m or 2h", param, ctx)
-        return seconds
+from matrix.console import BAD_INPUT, INTERRUPTED, Span, complain, errors, fail
 
 
 @click.command(context_settings={"allow_interspersed_args": False})

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import psutil
 import pytest
 
+from matrix.console import Span
 from matrix.explain.autopsy import Autopsy, examine
 from matrix.explain.autopsy_page import text
 from tests.matrix.command_line import CAN_DROP_RIGHTS, NO_RIGHTS, matrix
@@ -88,6 +90,14 @@ def test_a_tree_that_waits_is_still_and_is_not_called_hung_nor_ended(start: Star
         names = set(package.namelist())
         assert {"attempts/0001-autopsy/stacks.txt", "attempts/0001-autopsy/threads.txt", "report.html", "SUMMARY.md"} <= names
         assert not any(SECRET.encode() in package.read(name) for name in names)
+
+
+def test_times_are_written_as_in_a_specification() -> None:
+    span = Span(least=0.2, most=600)
+    assert [span.convert(value, None, None) for value in ("500ms", "1m30s", "2", 2.0)] == [0.5, 90, 2, 2]
+    for wrong in ("1h30m", "soon", "0", "100ms"):
+        with pytest.raises(click.BadParameter, match=r"allowed|between"):
+            span.convert(wrong, None, None)
 
 
 def look(pid: int, every_s: float = 0.3) -> Autopsy:

@@ -155,7 +155,11 @@ def test_a_command_that_is_not_there_is_refused_before_anything_is_made(watched:
         (["--", "no-such-program"], "no-such-program: was not found on PATH"),
         ([], "give either a command"),
         (["--pid", "4194304"], "there is no process 4194304"),
-        pytest.param(["--hang-after", "soon", "--", "true"], "'soon' is no time; write it as 30s, 5m or 2h", marks=pytest.mark.slow),
+        pytest.param(
+            ["--hang-after", "soon", "--", "true"],
+            "cannot read 'soon' as a time; allowed: a number of seconds, or numbers with d h m s ms",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(["--progress", "(", "--", "true"], "it is no regular expression", marks=pytest.mark.slow),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
