@@ -102,7 +102,7 @@ def report(run_folders: tuple[Path, ...], form: str | None, compare: bool) -> No
 @click.argument("spec", type=click.Path(path_type=Path), shell_complete=names.specifications)
 @click.option("--try", "words", multiple=True, metavar="WORDS", help="Words for the command that make a run shorter; may be repeated.")
 @click.option("--run", "run_folder", type=click.Path(path_type=Path), help="Where the long death is; else the newest run of SPEC.")
-@click.option("--out", type=click.Path(path_type=Path), help="The shorter specification; else SPEC with .short before its ending.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="The shorter specification; else SPEC with .short before its ending.")
 def shorten(spec: Path, words: tuple[str, ...], run_folder: Path | None, out: Path | None) -> None:
     """Bring a death that takes long forward, and show that it stayed the same death."""
     with errors():
@@ -133,7 +133,7 @@ def shorten(spec: Path, words: tuple[str, ...], run_folder: Path | None, out: Pa
 @click.argument("run_folder", metavar="RUN", type=click.Path(path_type=Path), shell_complete=names.runs)
 @click.option("--minimal/--extended", default=True, help="The chosen attempts; or all of them, pip freeze and the specification's history.")
 @click.option("--cores", is_flag=True, help="Also core files: the memory of a process, from which only known secrets can be taken out.")
-@click.option("--out", type=click.Path(path_type=Path), help="Instead of package-minimal.zip in the run folder.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Instead of package-minimal.zip in the run folder.")
 @click.option("--max-size", default=100, show_default=True, type=click.IntRange(min=1), metavar="MIB", help="Most that it takes unpacked.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be packed and what not.")
 def package(run_folder: Path, minimal: bool, cores: bool, out: Path | None, max_size: int, dry_run: bool) -> None:

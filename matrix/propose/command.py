@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="The specification to write; else NAME.yaml.")
-@click.option("--from-log", "log", type=click.Path(path_type=Path), metavar="LOG", help="Output of the run that died.")
+@click.option("--from-log", "log", type=click.Path(path_type=Path), metavar="LOG", help="Output of the run that died; - for stdin.")
 @click.option("--name", help="Names the runs; else the program's name.")
 @click.option(
     "--run-help/--no-run-help", default=None, help="Ask the program for --help, or do not; else when its sources show that it answers."
@@ -48,7 +48,7 @@ def init(out: Path | None, log: Path | None, name: str | None, run_help: bool | 
         target = out or Path(f"{made.name}.yaml")
         if target.is_dir() or not folder.is_dir():
             fail(f"{target} {'is a folder' if target.is_dir() else 'cannot be written: there is no such folder'}; name a file", BAD_INPUT)
-        if target.exists() and not force:
+        if os.path.lexists(target) and not force:  # a link that leads nowhere yet is somebody's too
             fail(f"{target} is there already; give another file with -o, or --force to replace it", BAD_INPUT)
         records.write_text(target, text(made, str(target)), mode=0o600 if made.secrets else 0o666)
         for line in _said(made):
@@ -83,4 +83,4 @@ def _said(made: Draft) -> Iterator[str]:
     if made.facts:
         from matrix.propose.text import what_it_showed
 
-        yield f"  {made.facts.source}: {what_it_showed(made.facts)}"
+        yield f"  {made.facts.source or 'stdin'}: {what_it_showed(made.facts)}"

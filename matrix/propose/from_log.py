@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from matrix.evidence import exit
 from matrix.evidence.log import python_error_at
@@ -16,6 +19,7 @@ from matrix.propose.facts import Facts
 from matrix.propose.steps import pattern_of
 
 MOST_BYTES = 8 << 20  # of the end
+BLOCK_BYTES = 1 << 20
 CHUNK_BYTES = 4096  # the parser of progress looks at the end of what it is given
 LINE_CHARS = 2000
 
@@ -47,16 +51,30 @@ class LogError(Exception):
 
 
 def of_log(path: Path, *, shown_as: str | None = None) -> Facts:
-    """Facts of a log file, `shown_as` the path that the specification names.  Raises LogError."""
+    """Facts of a log file, `shown_as` the path that the specification names; `-` is stdin, which it cannot name.  Raises LogError."""
+    from_stdin = str(path) == "-"
+    if from_stdin and sys.stdin is None:
+        raise LogError("standard input is closed; give the log as a file, or pipe it into this command")
+    named = "on stdin" if from_stdin else str(path)
     try:
-        with path.open("rb") as source:
-            source.seek(max(0, os.fstat(source.fileno()).st_size - MOST_BYTES))
-            data = source.read()
+        with contextlib.nullcontext(sys.stdin.buffer) if from_stdin else path.open("rb") as source:
+            data = _end(source)
     except OSError as problem:
-        raise LogError(f"the log {path} cannot be read: {problem.strerror}") from None
+        raise LogError(f"the log {named} cannot be read: {problem.strerror}; give a file that you may read, or - for stdin") from None
     if not data.strip():
-        raise LogError(f"the log {path} is empty; give the output of the run that died")
-    return _facts(data, shown_as or str(path))
+        raise LogError(f"the log {named} is empty; give the output of the run that died")
+    return _facts(data, "" if from_stdin else shown_as or str(path))
+
+
+def _end(source: BinaryIO) -> bytes:
+    """At most MOST_BYTES; of a pipe, all has to be read for it."""
+    if source.seekable():
+        source.seek(max(0, source.seek(0, os.SEEK_END) - MOST_BYTES))
+        return source.read()
+    kept = b""
+    while block := source.read(BLOCK_BYTES):
+        kept = (kept + block)[-MOST_BYTES:]
+    return kept
 
 
 def _facts(data: bytes, source: str) -> Facts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from matrix.propose import Facts, specification
 from matrix.propose.from_log import of_log
 from matrix.propose.steps import pattern_of
 from matrix.spec import load_spec
+from tests.matrix.command_line import TOOL, environment
 
 BAR = "".join(
     f"\rEpoch 0: {step / 10:3.0f}%|{'█' * (step // 100):10}| {step}/1000 [00:{step // 10:02d}<01:40, 10.00it/s]" for step in range(1, 118)
@@ -26,6 +28,17 @@ def log(tmp_path: Path):  # type: ignore[no-untyped-def]
         return of_log(path, shown_as="run.log")
 
     return read
+
+
+def test_a_log_may_come_from_a_pipe_and_is_not_named_then(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print()\n")
+    words = [*TOOL, "init", "--from-log", "-", "--", "python", "train.py"]
+    text = "".join(f"step {step}/50\n" for step in range(1, 20)) + "Segmentation fault\n"
+    done = subprocess.run(words, cwd=tmp_path, env=environment(), input=text, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "stdin: step 19 of 50; SIGSEGV" in done.stdout
+    text = (tmp_path / "train.yaml").read_text()
+    assert "observed: [{cell: {}, died: true, step: 19}]" in text and load_spec(tmp_path / "train.yaml").name == "train"
 
 
 def test_a_bar_that_stops_in_the_middle_of_a_line_is_a_death_without_a_word(log) -> None:  # type: ignore[no-untyped-def]
