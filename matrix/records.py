@@ -804,9 +804,17 @@ def write(path: Path, record: Any, *, sync: bool = True) -> None:
 def write_text(path: Path, text: str, *, sync: bool = True, mode: int = 0o666) -> None:
     """Write a text file whole or not at all: a reader, or a crash, never meets half a file.
 
-    Without `sync` (10 ms) that holds for every death of this process, but not for one of the machine.  `mode`: less the umask."""
+    Without `sync` (10 ms) that holds for every death of this process, but not for one of the machine.  `mode`: less the umask.
+    Raises OSError that names `path`."""
     folder, name = os.path.split(path)
-    part = os.path.join(folder, f".{name}.{os.getpid()}.part")
+    try:
+        _write_whole(os.path.join(folder, f".{name}.{os.getpid()}.part"), path, text, sync, mode)
+    except OSError as problem:
+        problem.filename = os.fspath(path)
+        raise
+
+
+def _write_whole(part: str, path: Path, text: str, sync: bool, mode: int) -> None:
     sink = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         left = memoryview(text.encode())

@@ -117,6 +117,8 @@ def _words(argv: Sequence[str]) -> list[str]:
             raise CannotPropose(f"the command cannot be split into words: {problem}; close the quotation") from None
     if not words or not words[0]:
         raise CannotPropose("no command: give what you launch after --, as in: init -- python train.py --bs 32")
+    if words[0].startswith("-"):
+        raise CannotPropose(f"there is no option {words[0]}; the command comes after --, as in: init -- python train.py --bs 32")
     if sign := next((word for word in words if word in SHELL_SIGNS), None):
         raise CannotPropose(f"the command has the word {sign!r}, and no shell will see it; leave it out, or write: bash -c '…'")
     return words

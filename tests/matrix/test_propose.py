@@ -409,6 +409,9 @@ def test_init_writes_a_specification_that_plan_takes_and_says_what_it_recognised
         (["init", "--from-log", "empty.log", "--", "python", "train.py"], "the log empty.log is empty"),
         (["init", "-o", "there.yaml", "--", "python", "train.py"], "there.yaml is there already; give another file with -o, or --force"),
         (["init", "-o", "no/such/x.yaml", "--", "python", "train.py"], "there is no such folder"),
+        (["init", "--bogus", "python", "train.py"], "there is no option --bogus; the command comes after --"),
+        (["init", "--from-log", ".", "--", "python", "train.py"], "Is a directory; give a file that you may read, or - for stdin"),
+        (["init", "-o", "link.yaml", "--", "python", "train.py"], "link.yaml is there already"),
         (["init", "--name", "a b", "--", "python", "train.py"], "'a b' cannot name a folder of runs"),
     ],
 )
@@ -420,12 +423,19 @@ def test_bad_input_is_one_clear_line_and_exit_status_2(tmp_path: Path, words: li
     (tmp_path / "train.py").write_text("print()\n")
     (tmp_path / "empty.log").write_text("\n")
     (tmp_path / "there.yaml").write_text("mine\n")
+    (tmp_path / "link.yaml").symlink_to("nowhere.yaml")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         done = CliRunner().invoke(main, words)
     assert done.exit_code == 2 and said in done.output
     assert len(done.output.strip().splitlines()) == 1
     assert (tmp_path / "there.yaml").read_text() == "mine\n" and not (tmp_path / "train.yaml").exists()
+
+
+def test_what_cannot_be_written_is_named_as_it_was_given(tmp_path: Path, script: Callable[..., Path]) -> None:
+    script()
+    done = matrix("init", "--no-run-help", "-o", "/proc/x.yaml", "--", "python", "train.py", cwd=tmp_path)
+    assert done.returncode == 3 and done.stderr.startswith("/proc/x.yaml: ") and ".part" not in done.stderr
 
 
 def test_facts_are_frozen_and_everything_in_them_is_optional() -> None:
