@@ -20,7 +20,7 @@ import jsonschema
 import pytest
 
 from matrix.__main__ import axis_overrides
-from reports.words import CAUSES
+from matrix.diagnosis.catalogue import ENTRIES
 from tests.matrix.command_line import (
     CAN_DROP_RIGHTS,
     NO_RIGHTS,
@@ -324,7 +324,7 @@ FIX = record(
 )  # fmt: skip
 FACT = record(fact={**WORD, "minLength": 1}, attempt=nullable(WORD), file=nullable(WORD))
 RANKED = record(
-    cause={"enum": [*CAUSES]}, probability=SHARE, grade={"enum": ["confirmed", "supported", "suspected"]}, summary={**WORD, "minLength": 1},
+    cause={"enum": [*ENTRIES]}, probability=SHARE, grade={"enum": ["confirmed", "supported", "suspected"]}, summary={**WORD, "minLength": 1},
     culprit={"type": "object", "additionalProperties": {"type": "array", "minItems": 1}},
     interactions=list_of(record(axes=list_of(WORD), text=WORD)), supports=list_of(FACT), contradicts=list_of(FACT),
     not_collected=list_of(record(what=WORD, why=WORD)),
@@ -334,7 +334,7 @@ VERDICT = record(
     schema={"const": "matrix.verdict/1"}, name=WORD, complete={"type": "boolean"},
     status={"enum": ["diagnosed", "suspected", "not_reproduced", "healthy", "inconclusive"]},
     failures=list_of(record(id=WORD, signature=WORD, main={"type": "boolean"}, **JUDGED)),
-    runs=COUNT, steps=COUNT, wall_s={"type": "number", "minimum": 0}, ruled_out=list_of(record(cause={"enum": [*CAUSES]}, why=WORD)),
+    runs=COUNT, steps=COUNT, wall_s={"type": "number", "minimum": 0}, ruled_out=list_of(record(cause={"enum": [*ENTRIES]}, why=WORD)),
     **JUDGED,
 )  # fmt: skip
 

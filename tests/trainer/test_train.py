@@ -74,7 +74,7 @@ def test_history_and_config_are_in_the_run_folder(config: TrainConfig) -> None:
     assert [(epoch["epoch"], epoch["step"]) for epoch in epochs] == [(1, 40), (2, 50)]
     assert set(epochs[0]) == {"epoch", "step", "loss", "recall@10", "recall@100", "recall@500", "seconds"}
     assert YAML(typ="safe").load(config.out / "config.yaml")["max_steps"] == 50
-    assert sorted(path.name for path in config.out.iterdir()) == ["config.yaml", "history.jsonl", "memory.jsonl"]
+    assert sorted(path.name for path in config.out.iterdir()) == ["config.yaml", "estimate.json", "history.jsonl", "memory.jsonl"]
 
 
 def test_max_steps_asks_for_more_than_the_epochs_as_well_as_for_less(config: TrainConfig, capsys: pytest.CaptureFixture[str]) -> None:
