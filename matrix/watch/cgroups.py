@@ -33,8 +33,8 @@ class Place:
         return max(0, used - sum(found.get(name, 0) for name in names))
 
     def oom_kills(self) -> int | None:
-        """Of the kernel's, of processes in this very group (version 1) or in it and below it (version 2)."""
-        return fields(self.folder / ("memory.events" if self.v2 else "memory.oom_control")).get("oom_kill")
+        """Of the kernel's, of processes in this very group: those below it, which may be other people's, have counters of their own."""
+        return fields(self.folder / ("memory.events.local" if self.v2 else "memory.oom_control")).get("oom_kill")
 
     def ends_all_at_once(self) -> bool:
         """Whether the kernel ends the whole group, the recorder in it too, when it kills for memory."""

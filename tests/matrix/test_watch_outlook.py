@@ -108,7 +108,7 @@ def test_the_limits_of_a_cgroup_are_read_in_both_versions(tmp_path: Path) -> Non
             "memory.max": "1000",
             "memory.current": "700",
             "memory.stat": "active_file 100\ninactive_file 50",
-            "memory.events": "oom_kill 3",
+            "memory.events.local": "oom_kill 3",
         },
         v1: {
             "memory.limit_in_bytes": "1000",
@@ -152,3 +152,9 @@ def test_the_limits_around_this_process_are_read() -> None:
 )  # fmt: skip
 def test_spans_of_time_are_said_as_people_say_them(seconds: float, text: str) -> None:
     assert span(seconds) == text
+
+
+def test_kills_in_the_groups_below_are_not_those_of_the_group(tmp_path: Path) -> None:
+    (tmp_path / "memory.events").write_text("oom 3\noom_kill 3\n")
+    (tmp_path / "memory.events.local").write_text("oom 1\noom_kill 1\n")
+    assert Place(folder=tmp_path, v2=True).oom_kills() == 1
