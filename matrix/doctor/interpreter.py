@@ -104,8 +104,15 @@ def examine(executable: str | None = None) -> Interpreter:
             raise ValueError
         return _interpreter(json.loads(done.stdout))
     except (ValueError, KeyError, TypeError):
-        said = (done.stderr.decode(errors="replace").strip().splitlines() or [f"status {done.returncode}"])[-1][:200]
-        raise NoInterpreter(f"{path} is no Python that can be examined ({said}); give the path of one, 3.8 or newer") from None
+        why = f"status {done.returncode}{_last_words(done.stderr.decode(errors='replace'))}"
+        raise NoInterpreter(f"{path} is no Python interpreter that can be examined ({why}); give the path of one, 3.8 or newer") from None
+
+
+def _last_words(stderr: str) -> str:
+    """What it said at last; "" for nothing, and where another program repeats the script as the name of a file."""
+    last = (stderr.strip().splitlines() or [""])[-1]
+    repeated = last in SCRIPT or SCRIPT.strip().splitlines()[0] in last
+    return "" if repeated else f": {last[:200]}"
 
 
 def _interpreter(told: dict[str, object]) -> Interpreter:

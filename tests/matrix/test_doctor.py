@@ -118,8 +118,9 @@ def test_one_check_is_explained_with_its_references() -> None:
         (["--python", ""], "'': no such program"),
         (["--python", "/nowhere/python"], "/nowhere/python: no such program"),
         (["--python", "/"], "no such program, or not executable"),
-        (["--python", "true"], "is no Python that can be examined"),
-        (["--python", "false"], "is no Python that can be examined (status 1)"),
+        (["--python", "true"], "is no Python interpreter that can be examined"),
+        (["--python", "false"], "is no Python interpreter that can be examined (status 1)"),
+        (["--python", "ls"], "is no Python interpreter that can be examined (status 2)"),
     ],
     ids=" ".join,
 )
