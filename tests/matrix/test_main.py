@@ -20,7 +20,7 @@ import jsonschema
 import pytest
 
 from matrix.__main__ import axis_overrides
-from matrix.diagnosis.catalogue import ENTRIES
+from matrix.diagnosis.catalogue import ENTRIES as CAUSES
 from tests.matrix.command_line import (
     CAN_DROP_RIGHTS,
     NO_RIGHTS,
@@ -207,6 +207,23 @@ def test_a_reader_that_goes_away_ends_the_run_tidily(tmp_path: Path) -> None:
     assert (tool.wait(), left_by(tool.pid)) == (130, [])
 
 
+INTERRUPTED_AT_ITS_IMPORTS = """
+import os, runpy, signal, sys
+class CtrlC:
+    def find_spec(self, name, path=None, target=None):
+        if name == "matrix.console":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, CtrlC())
+sys.argv = ["matrix", "schema"]
+runpy.run_module("matrix", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_ctrl_c_while_the_tool_is_still_being_imported_prints_no_traceback(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED_AT_ITS_IMPORTS], cwd=tmp_path, env=environment(), capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
 # ------------------------------------------------------------------ plan
 def test_plan_shows_the_cells_runs_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     program = "import pathlib; pathlib.Path('was-run').write_text('')"
@@ -324,7 +341,7 @@ FIX = record(
 )  # fmt: skip
 FACT = record(fact={**WORD, "minLength": 1}, attempt=nullable(WORD), file=nullable(WORD))
 RANKED = record(
-    cause={"enum": [*ENTRIES]}, probability=SHARE, grade={"enum": ["confirmed", "supported", "suspected"]}, summary={**WORD, "minLength": 1},
+    cause={"enum": [*CAUSES]}, probability=SHARE, grade={"enum": ["confirmed", "supported", "suspected"]}, summary={**WORD, "minLength": 1},
     culprit={"type": "object", "additionalProperties": {"type": "array", "minItems": 1}},
     interactions=list_of(record(axes=list_of(WORD), text=WORD)), supports=list_of(FACT), contradicts=list_of(FACT),
     not_collected=list_of(record(what=WORD, why=WORD)),
@@ -334,7 +351,7 @@ VERDICT = record(
     schema={"const": "matrix.verdict/1"}, name=WORD, complete={"type": "boolean"},
     status={"enum": ["diagnosed", "suspected", "not_reproduced", "healthy", "inconclusive"]},
     failures=list_of(record(id=WORD, signature=WORD, main={"type": "boolean"}, **JUDGED)),
-    runs=COUNT, steps=COUNT, wall_s={"type": "number", "minimum": 0}, ruled_out=list_of(record(cause={"enum": [*ENTRIES]}, why=WORD)),
+    runs=COUNT, steps=COUNT, wall_s={"type": "number", "minimum": 0}, ruled_out=list_of(record(cause={"enum": [*CAUSES]}, why=WORD)),
     **JUDGED,
 )  # fmt: skip
 
