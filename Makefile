@@ -38,7 +38,8 @@ test-slow: env
 	$(PY) -m pytest -n $(WORKERS) -m "slow and not nightly"
 
 # Full counts and the benchmarks, in parts; a part that is done is not run again (remove .nightly to start over).
-nightly: env .nightly/tests .nightly/startup .nightly/doctor .nightly/overhead .nightly/sampling .nightly/search .nightly/report .nightly/run .nightly/estimate
+nightly: env .nightly/tests .nightly/startup .nightly/doctor .nightly/overhead .nightly/sampling .nightly/cores .nightly/watch \
+  .nightly/search .nightly/report .nightly/package .nightly/run .nightly/estimate .nightly/zoo
 
 .nightly/tests:
 	@mkdir -p .nightly
@@ -49,6 +50,12 @@ nightly: env .nightly/tests .nightly/startup .nightly/doctor .nightly/overhead .
 	@mkdir -p .nightly
 	$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[peers]'
 	$(PY) -m benchmarks.search --worlds $(WORLDS) --jobs $(WORKERS)
+	@touch $@
+
+.nightly/zoo: benchmarks/zoo/__main__.py benchmarks/zoo/planted.py
+	@mkdir -p .nightly
+	$(PY) -m benchmarks.zoo --anonymise
+	$(PY) -m benchmarks.zoo.planted
 	@touch $@
 
 .nightly/%: benchmarks/%.py
