@@ -155,7 +155,9 @@ class Supervisor:
                 selector.register(descriptor, selectors.EVENT_READ)
             while not child.over and not self._cannot_be_ended():
                 due = sampler.next_s if self.job.watch else next_judge
-                for key, _ in selector.select(max(0.0, due - self._now())):
+                ready = selector.select(max(0.0, due - self._now()))
+                self._forgive(self._now() - max(due, last))  # before what was written meanwhile is read
+                for key, _ in ready:
                     if key.fd == child.status_fd:
                         child.read_status()
                         self._note_start(child)
@@ -166,9 +168,7 @@ class Supervisor:
                 for descriptor in readers if to_file else ():
                     self._read(descriptor, readers[descriptor], sinks)
                     space.give_back(descriptor)
-                now = self._now()
-                self._forgive(now - max(due, last))
-                last = now
+                last = now = self._now()
                 if child.pid and self.probes.due(now):
                     self.probes.look(now, self.tree.pids())
                 if now >= next_look and child.pid:

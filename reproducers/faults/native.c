@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -145,7 +146,9 @@ void call_lazily_bound(const char *path)
 /* ------------------------------------------------------------------ the allocator */
 #define PIECE 65536
 
-/* Uses much for a moment, keeps 64 bytes, and stays alive, as threads of a pool do. */
+static sem_t freed;
+
+/* Uses much for a moment, keeps the last piece, and stays alive, as threads of a pool do. */
 static void *use_and_free(void *mib)
 {
     long count = (long)mib * ((1 << 20) / PIECE);
@@ -156,14 +159,20 @@ static void *use_and_free(void *mib)
     for (long i = 0; i < count; i++)
         free(pieces[i]);
     free(pieces);
+    sem_post(&freed);
     for (;;)
         pause();
     return (void *)result;
 }
 
+/* Returns when it has freed what it used: two at a time would need more, whatever the allocator keeps. */
 void another_thread_uses_memory(long mib)
 {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, use_and_free, (void *)mib) == 0)
+    sem_init(&freed, 0, 0);
+    if (pthread_create(&thread, NULL, use_and_free, (void *)mib) == 0) {
         pthread_detach(thread);
+        while (sem_wait(&freed) != 0)
+            ;
+    }
 }

@@ -27,6 +27,8 @@ class Screen:
         if self.pid == 0:
             try:
                 _set_size(0, columns, lines)
+                for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+                    signal.signal(number, signal.SIG_DFL)  # as a shell leaves them, whatever runs the tests
                 os.chdir(cwd)
                 os.environ.pop("NO_COLOR", None)
                 os.environ.update({"TERM": "xterm-256color", **(env or {})})
@@ -121,5 +123,3 @@ class Screen:
 
 def _set_size(descriptor: int, columns: int, lines: int) -> None:
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-
-
