@@ -267,27 +267,37 @@ def _worker_count(observation: Observation) -> int:
 def _scaling(case: Case, killed: list[Observation]) -> Iterator[Finding]:
     """What the peak follows: the number of workers, or what one step holds."""
     grew = any(_grew(case, death) for death in killed)
-    for axis in case.result.culprit:
-        others = [o for o in case.survivors if _differs_only_in(o.trial.cell, killed[0].trial.cell, axis)]
-        same = [death for death in killed if death.trial.cell == killed[0].trial.cell]
-        high, lows = max(map(_peak, same)), [(o, _peak(o)) for o in others if _peak(o)]
-        lower = [(o, peak) for o, peak in lows if high > DIFFERS * peak]
-        if not lower:
-            continue
-        survivor, peak = min(lower, key=lambda pair: pair[1])
-        fact = f"memory peaked at {_size(peak)} with {_name(survivor, axis)} and at {_size(high)} or more with {_name(same[0], axis)}"
-        before, after = _worker_count(survivor), _worker_count(same[0])
+    same = [death for death in killed if death.trial.cell == killed[0].trial.cell]
+    contrasts = [contrast for axis in case.result.culprit if (contrast := _lower(case, same, axis))]
+    after = _worker_count(same[0])
+    fewer = any(_worker_count(survivor) < after for survivor, _ in contrasts)
+    for survivor, fact in contrasts:
+        before = _worker_count(survivor)
         if after > before:
             fact += f"; there were {before} and {after} worker processes"
             yield finding(WORKERS, "scaling", same[0], 2.0, fact, "memory.csv")
             continue
-        if before and after == before:
+        if before and after == before and not fewer:  # else each of them may only have held less
             fact += f"; there were {before} worker processes in both"
             yield finding(WORKERS, "scaling", same[0], -4.0, fact, "memory.csv")
             for cause in (WORKING_SET, RETENTION, ALLOCATOR):  # between these it tells nothing
                 yield finding(cause, "same workers", same[0], 1.5, fact, "memory.csv")
         if not grew and any(_measured(case, death) for death in killed):
             yield finding(WORKING_SET, "scaling", same[0], 1.5, fact, "memory.csv")
+
+
+def _lower(case: Case, same: list[Observation], axis: str) -> tuple[Observation, str] | None:
+    """The survivor with the lowest peak among those that differ from these deaths in that axis alone, and the two peaks in words."""
+    others = [o for o in case.survivors if _differs_only_in(o.trial.cell, same[0].trial.cell, axis)]
+    high, lows = max(map(_peak, same)), [(o, _peak(o)) for o in others if _peak(o)]
+    lower = [(o, peak) for o, peak in lows if high > DIFFERS * peak]
+    if not lower:
+        return None
+    survivor, peak = min(lower, key=lambda pair: pair[1])
+    return (
+        survivor,
+        f"memory peaked at {_size(peak)} with {_name(survivor, axis)} and at {_size(high)} or more with {_name(same[0], axis)}",
+    )
 
 
 def _allocator(case: Case, killed: list[Observation]) -> Iterator[Finding]:

@@ -87,6 +87,15 @@ def test_growth_while_no_step_ends_is_what_one_step_needs_and_nothing_that_steps
     assert ranked(3.9)[0] == "memory_retention"
 
 
+def test_where_fewer_workers_survive_a_change_of_what_each_holds_does_not_clear_the_workers() -> None:
+    """Two axes of the culprit: as many workers with less each, and fewer workers."""
+    four, two, lean = workers(4, 200 * MIB), workers(2, 200 * MIB), workers(4, 20 * MIB)
+    dead, fewer, less = killed(None, *four), lived(500 * MIB, *two), lived(200 * MIB, *lean)
+    found = verdict({("u", 1): dead, ("u", 2): fewer, ("v", 1): less, ("v", 2): less, ("w", 1): less, ("w", 2): less})
+    assert found.ranking[0].culprit == {"a1": ["u"], "a2": [1]}
+    assert found.ranking[0].cause == "memory_worker_multiplication"
+
+
 @pytest.mark.parametrize(("curve", "told"), [(GROWING, True), (FLAT, False)])
 def test_a_change_under_which_memory_still_grows_is_said_to_be_no_cure(curve: MemoryCurve, told: bool) -> None:
     bounded = dataclasses.replace(curve, limit_bytes=GIB, start_bytes=100 * MIB, end_bytes=300 * MIB)
