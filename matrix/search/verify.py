@@ -6,12 +6,14 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping
+from statistics import median
 from typing import TYPE_CHECKING
 
 from matrix.records import Cell, Outcome, Value
 from matrix.search import claim
 from matrix.search.decode import NEUTRAL, State, View
 from matrix.search.find import reduce_step
+from matrix.search.grid import Change
 from matrix.search.ledger import Tally, signature_of
 from matrix.search.stats import clean_runs_for_e_value, fewest
 from matrix.search.want import Step, Want
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 E_VALUE = 20.0  # evidence that the fix no longer crashes at the rate that was seen before; a false alarm has a chance of at most 1/20
 CLEAN = 2  # at least so many clean runs of the fix; where every run dies the e-value decides alone
+LATE = 1.5  # times the usual step of death in the known-bad cell
 INSIDE = 2  # random cells inside the culprit that must die alike
 
 
@@ -70,7 +73,14 @@ def step(view: View, seed: int) -> Step:
     if found.fix is None:
         return _alone_step(view)
     inside = [_inside_step(view, cell) for cell in found.inside]
-    others = [_alone_step(view), _again_step(view), _unproven_step(view, found), _outside_step(view, found, seed), _fix_step(view, found)]
+    others = [
+        _alone_step(view),
+        _late_step(view),
+        _again_step(view),
+        _unproven_step(view, found),
+        _outside_step(view, found, seed),
+        _fix_step(view, found),
+    ]
     steps = [*inside, *others, _bad_step(view, found)]  # a cell inside that dies again spares the last
     if found.sufficient is False:
         steps.append(reduce_step(view))
@@ -152,6 +162,41 @@ def _alone(view: View) -> list[Cell]:
             nearest[(axis, side)] = (distance, cell)
     tallies = [(cell, view.ledger.tally(cell)) for _, cell in nearest.values()]
     return [cell for cell, tally in tallies if not tally.survivals and not tally.unavailable and tally.neutral < NEUTRAL]
+
+
+def _late(view: View) -> list[Cell]:
+    """Single changes of ordered axes that were seen to die only together with others, and much later than the known-bad cell: whatever
+    fills up more slowly there may never be full when they come alone.  Of each axis and side the farthest."""
+    usual = [steps for steps, changes in _death_steps(view) if not changes]
+    if view.belief is None or not usual:
+        return []
+    earliest: dict[Change, float] = {}
+    for steps, changes in _death_steps(view):
+        for change in changes.items():
+            earliest[change] = min(steps, earliest.get(change, math.inf))
+    farthest: dict[tuple[str, bool], Change] = {}
+    for axis, value in sorted((change for change, steps in earliest.items() if steps > LATE * median(usual)), key=view.grid.distance):
+        if view.grid.axes[axis].ordered:
+            values = view.grid.axes[axis].values
+            farthest[axis, values.index(value) > values.index(view.grid.known_bad[axis])] = (axis, value)
+    tallies = [(cell, view.ledger.tally(cell)) for change in farthest.values() if (cell := view.grid.apply(dict([change])))]
+    return [cell for cell, tally in tallies if not (tally.survivals or tally.deaths or tally.neutral or tally.unavailable)]
+
+
+def _death_steps(view: View) -> list[tuple[int, Cell]]:
+    """Of every death of the main kind the step, where it is known, and what was changed."""
+    main = view.ledger.main_signature()
+    deaths = [(t, o) for t, o in view.ledger.entries() if o.kind == "died" and o.steps and signature_of(o) == main]
+    return [(outcome.steps or 0, view.grid.changes(trial.cell)) for trial, outcome in deaths]
+
+
+def _late_step(view: View) -> Step:
+    late = _late(view)
+    free = [cell for cell in late if not view.ledger.tally(cell).pending]
+    if not free:
+        return "wait" if late else None
+    why = f"It died with {changed(view.grid.changes(free[0]))} only together with other changes, and late: does it alone?"
+    return Want(cell=free[0], purpose="verify", why=why)
 
 
 def _alone_step(view: View) -> Step:

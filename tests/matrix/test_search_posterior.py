@@ -124,6 +124,23 @@ def test_a_crash_that_is_cheaper_than_a_survival_is_asked_for_more_often():
     assert deaths(1.0, 50.0) > deaths(50.0, 1.0)
 
 
+@pytest.mark.parametrize("seed", [0, 4, 6])
+def test_a_limit_that_was_only_reached_with_a_larger_batch_is_tried_alone(seed):
+    """A leak: the death comes at the step at which it has filled the limit, in runs of 200 steps."""
+
+    def program(trial, rng):
+        step = 4 * trial.cell["mem"] // trial.cell["bs"]
+        if trial.cell["cache"] and step <= 200:
+            return Outcome(kind="died", steps=step, seconds=2.0, signature="SIGKILL:memory")
+        return Outcome(kind="survived", steps=200, seconds=4.0)
+
+    matrix = {"bs": [8, 16, 32, 64, 128], "accum": [1, 2, 4, 8], "workers": [0, 2], "threads": [1, 2], "mining": [0, 1], "shuffle": [0, 1]}
+    bad = {"bs": 32, "accum": 1, "workers": 0, "threads": 2, "mining": 0, "shuffle": 0, "cache": 1, "mem": 400}
+    spec = make_spec({**matrix, "cache": [0, 1], "mem": [400, 3000]}, bad, search={"max_runs": 40, "seed": seed})
+    culprit = play(Search(spec, seed=seed), program, seed=seed).result().culprit
+    assert (culprit["cache"], culprit["mem"]) == ([1], [400])
+
+
 def test_however_quick_a_crash_is_no_configuration_is_asked_for_a_dozen_times():
     def program(trial, rng):
         if trial.cell["bs"] == 16 and trial.cell["mode"] == "b":
