@@ -34,7 +34,7 @@ WALK_S = 25e-3 / (1 << 30)  # for each byte in 4 KiB pages on a busy machine; ha
 LARGEST_SHARES = 32 << 30  # a walk of more would stop this thread, which also drains the child's output, for half a second
 WHY_TOO_LARGE = "a process is larger than 32 GiB, and reading its PSS would take half a second each time"
 UNREAD = -1
-SOON = 32  # processes, up to which the roles of new ones are read at once
+SOON = 32  # processes, up to which a look is cheap
 MOST_PROCESSES = 1000  # are remembered
 MOST_REPORTED = 64
 
@@ -100,8 +100,9 @@ class Sampler:
         began = time.thread_time()
         self._main = main
         self._follow(now_s, pids)
-        due = now_s >= self._look.next_s
-        if due or len(pids) <= SOON:  # a worker that dies early must have been told from a helper
+        few = len(pids) <= SOON
+        due = now_s >= self._look.next_s or (few and now_s < FAST_FOR_S)  # of a short attempt each look counts
+        if due or few:  # a worker that dies early must have been told from a helper
             self._name_roles(pids)
         if due:
             rows = [row for pid in sorted(pids) if pid in self._held for row in self._details(now_s, pid)]
