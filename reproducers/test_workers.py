@@ -32,4 +32,4 @@ def test_a_native_fault_in_a_worker_is_seen_and_is_not_taken_for_the_parents(sta
     assert observation.exit.returncode == 1  # the parent raises an exception: what followed from the worker's death
     assert [(death.role, death.signal) for death in observation.deaths if death.part == "initiating"] == [("worker", "SIGSEGV")]
     assert (observation.progress.last_step or 0) <= 3  # row 100 is in the fourth micro-batch of 32, and workers load ahead
-    assert any("killed by signal: Segmentation fault" in line for line in observation.output_tail)
+    assert observation.python_error  # torch's "killed by signal", a ConnectionResetError or an EOFError, by who notices first
