@@ -43,6 +43,7 @@ CPU = "cpu"  # the device that every framework calls so: an axis on which it sur
 
 MISFITS: dict[MessageKind, float] = {"numpy abi": 4.0, "missing symbol": 4.5, "missing library": 3.0}  # nats of the loader's complaints
 ON_DEVICE: tuple[MessageKind, ...] = ("cuda assert", "cuda error")
+LOADER_GIVES_UP = 127  # glibc's ld.so, when a function that is called first now is nowhere
 
 CAUSES = (
     Cause(
@@ -231,9 +232,6 @@ def _exception(death: Observation, error: PythonError) -> Iterator[Finding]:
     weight = 1.0 if _only_reports(death, error) else 4.5 if death.exit.returncode else 2.0
     yield finding(EXCEPTION, "traceback", death, weight, fact, "stderr.log")
     yield finding(EXIT, "silent exit", death, -3.0, fact, "stderr.log")
-
-
-LOADER_GIVES_UP = 127  # glibc's ld.so, when a function that is called first now is nowhere
 
 
 def _is_of_memory(error: PythonError) -> bool:

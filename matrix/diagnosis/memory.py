@@ -217,17 +217,19 @@ def _forecast_met(death: Observation, curve: MemoryCurve) -> str | None:
 
 def still_grows(case: Case, cell: Cell) -> str | None:
     """What a change that only keeps clear of the limit leaves to be known: memory grows there too, and the run ended before it met it."""
-    grown = [o for o in case.survivors_of(cell) if o.curve and o.curve.per_step and o.curve.per_step.low > 0]
-    grown = [o for o in grown if o.curve and not _within_a_step(o, o.curve) and _grew_with_steps(o, o.curve)]
-    if not grown or len(grown) * 2 < len(case.survivors_of(cell)):
+    survivors = case.survivors_of(cell)
+    grown = [
+        (curve.per_step.value, curve, survivor)
+        for survivor in survivors
+        if (curve := survivor.curve) and curve.per_step and not _within_a_step(survivor, curve) and _grew_with_steps(survivor, curve)
+    ]
+    if not grown or len(grown) * 2 < len(survivors):
         return None
-    fastest = max(grown, key=lambda o: o.curve.per_step.value if o.curve and o.curve.per_step else 0.0)
-    curve, steps = fastest.curve, fastest.progress.last_step
-    if curve is None or curve.per_step is None:
-        return None
-    text = f"memory grows there too, by {_size(int(curve.per_step.value))} per step (attempt {fastest.attempt})"
-    if curve.limit_bytes and steps:
-        text += f": a run of about {steps + max(0, curve.limit_bytes - curve.end_bytes) / curve.per_step.value:.0f} steps meets the limit"
+    rate, curve, fastest = max(grown, key=lambda each: each[0])
+    text = f"memory grows there too, by {_size(int(rate))} per step (attempt {fastest.attempt})"
+    if curve.limit_bytes:
+        steps = (fastest.progress.last_step or 0) + max(0, curve.limit_bytes - curve.end_bytes) / rate
+        text += f": a run of about {steps:.0f} steps meets the limit"
     return text
 
 

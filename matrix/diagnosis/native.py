@@ -51,6 +51,7 @@ WAITS = (
     "kmp",
     "?",
 )
+POOLS = ("gomp", "libomp", "libiomp", "openblas", "mkl", "tbb", "pthreadpool")  # in names of libraries that keep threads for their calls
 
 CAUSES = (
     Cause(
@@ -339,9 +340,6 @@ def _same_code(theirs: str, ours: Frame) -> bool:
     return (bool(ours.library) and ours.library in theirs) or (
         ours.kind == "native" and bool(ours.function) and theirs.startswith(f"{ours.function} (")
     )
-
-
-POOLS = ("gomp", "libomp", "libiomp", "openblas", "mkl", "tbb", "pthreadpool")  # in names of libraries that keep threads for their calls
 
 
 # ------------------------------------------------------------------ other threads

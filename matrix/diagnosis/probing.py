@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause
+from matrix.diagnosis.suspects import LEVERS
 from matrix.records import Finding, Observation, describe_cell
 
 UNKNOWN_CURED = 0.12  # chance that a probe happens to help against something that is not in the catalogue
@@ -22,7 +23,7 @@ MOST_PROBES = 5  # in one matrix: the budget is for the search as well
 CLEAR = 0.88  # probability of the first cause from which no probe is needed
 HEAP = ("poisoned_heap", "checked_heap")  # these change a damaged heap: a death elsewhere, or of another kind, is an answer too
 ONE_THREAD = "one_thread"
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+THREADS = {name for name, probe in LEVERS.items() if probe == ONE_THREAD}
 CHECKED = "valgrind"  # sees the misuse of memory itself; slow, so it comes last and only for causes that it tells apart
 SEEN_BY_IT = ("native_memory_corruption", "native_bad_argument", "native_thread_race")
 Chances = Mapping[str, Cause]
@@ -76,7 +77,7 @@ def _one_thread_by_axis(case: Case) -> Iterator[tuple[Observation, str]]:
         axes = [axis for axis, value in run.trial.cell.items() if case.known_bad.get(axis) != value]
         ours = case.environments.get(run.attempt, {})
         changed = {name: ours.get(name) for name in {*ours, *bad} if ours.get(name) != bad.get(name)}
-        if len(axes) == 1 and changed and set(changed) <= set(THREADS) and set(changed.values()) == {"1"}:
+        if len(axes) == 1 and changed and set(changed) <= THREADS and set(changed.values()) == {"1"}:
             outcome = case.outcomes[run.attempt]
             if outcome.kind == "survived" or (outcome.kind == "died" and outcome.signature == case.signature):
                 yield run, outcome.kind

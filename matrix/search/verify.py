@@ -153,12 +153,11 @@ def _alone(view: View) -> list[Cell]:
     """Single changes that should survive and were never run alone, of an ordered axis the nearest: a way out must have been tried."""
     if view.belief is None:
         return []
-    nearest: dict[object, tuple[int, Cell]] = {}
+    nearest: dict[object, tuple[float, Cell]] = {}
     for (axis, value), state in view.states().items():
         cell, distance = view.grid.apply({axis: value}), view.grid.distance((axis, value))
-        values = view.grid.axes[axis].values
-        side = values.index(value) > values.index(view.grid.known_bad[axis]) if view.grid.axes[axis].ordered else value
-        if state == "survives" and distance < nearest.get((axis, side), (len(values) + 1, cell))[0]:
+        side = _side(view, (axis, value)) if view.grid.axes[axis].ordered else value
+        if state == "survives" and distance < nearest.get((axis, side), (math.inf, cell))[0]:
             nearest[(axis, side)] = (distance, cell)
     tallies = [(cell, view.ledger.tally(cell)) for _, cell in nearest.values()]
     return [cell for cell, tally in tallies if not tally.survivals and not tally.unavailable and tally.neutral < NEUTRAL]
@@ -175,11 +174,10 @@ def _late(view: View) -> list[Cell]:
         for change in changes.items():
             earliest[change] = min(steps, earliest.get(change, math.inf))
     farthest: dict[tuple[str, bool], Change] = {}
-    for axis, value in sorted((change for change, steps in earliest.items() if steps > LATE * median(usual)), key=view.grid.distance):
-        if view.grid.axes[axis].ordered:
-            values = view.grid.axes[axis].values
-            farthest[axis, values.index(value) > values.index(view.grid.known_bad[axis])] = (axis, value)
-    tallies = [(cell, view.ledger.tally(cell)) for change in farthest.values() if (cell := view.grid.apply(dict([change])))]
+    late = [change for change, steps in earliest.items() if steps > LATE * median(usual) and view.grid.axes[change[0]].ordered]
+    for change in sorted(late, key=view.grid.distance):
+        farthest[change[0], _side(view, change)] = change
+    tallies = [(cell, view.ledger.tally(cell)) for cell in (view.grid.apply(dict([change])) for change in farthest.values())]
     return [cell for cell, tally in tallies if not (tally.survivals or tally.deaths or tally.neutral or tally.unavailable)]
 
 
@@ -191,21 +189,25 @@ def _death_steps(view: View) -> list[tuple[int, Cell]]:
 
 
 def _late_step(view: View) -> Step:
-    late = _late(view)
-    free = [cell for cell in late if not view.ledger.tally(cell).pending]
-    if not free:
-        return "wait" if late else None
-    why = f"It died with {changed(view.grid.changes(free[0]))} only together with other changes, and late: does it alone?"
-    return Want(cell=free[0], purpose="verify", why=why)
+    return _tried_alone(view, _late(view), "It died with {} only together with other changes, and late: does it alone?")
 
 
 def _alone_step(view: View) -> Step:
-    untried = _alone(view)
-    free = [cell for cell in untried if not view.ledger.tally(cell).pending]
+    return _tried_alone(view, _alone(view), "It should survive with {}: tried alone, does it?")
+
+
+def _tried_alone(view: View, cells: list[Cell], why: str) -> Step:
+    free = [cell for cell in cells if not view.ledger.tally(cell).pending]
     if not free:
-        return "wait" if untried else None
-    why = f"It should survive with {changed(view.grid.changes(free[0]))}: tried alone, does it?"
-    return Want(cell=free[0], purpose="verify", why=why)
+        return "wait" if cells else None
+    return Want(cell=free[0], purpose="verify", why=why.format(changed(view.grid.changes(free[0]))))
+
+
+def _side(view: View, change: Change) -> bool:
+    """Whether a value of an ordered axis lies above the known-bad one."""
+    axis, value = change
+    values = view.grid.axes[axis].values
+    return values.index(value) > values.index(view.grid.known_bad[axis])
 
 
 def _sufficiency(view: View, seed: int) -> tuple[bool | None, tuple[Cell, ...]]:
