@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import statistics
 
-import psutil
-
-import matrix
 from matrix import records
 from matrix.assembly import CAN_BIND, command, usable_cpus, working_folder
+from matrix.evidence import machine
 from matrix.executors.local import automatic_jobs
 from matrix.folder import NoSuchRun, latest
-from matrix.records import AxisPlan, Machine, Observation, Plan, describe_cell
+from matrix.records import AxisPlan, Observation, Plan, describe_cell
 from matrix.runner import cgroup
 from matrix.search import Search
 from matrix.spec import Spec
@@ -38,20 +34,8 @@ def plan_of(spec: Spec, jobs: int) -> Plan:
         known_bad=spec.known_bad,
         strategy=spec.search.strategy,
         jobs=jobs,
-        machine=machine(),
+        machine=machine.here(),
         notices=notices(spec, jobs),
-    )
-
-
-def machine() -> Machine:
-    return Machine(
-        system=platform.system(),
-        kernel=platform.release(),
-        machine=platform.machine(),
-        cpus=os.cpu_count() or 1,
-        memory_bytes=psutil.virtual_memory().total,
-        python=platform.python_version(),
-        tool_version=matrix.__version__,
     )
 
 

@@ -30,7 +30,7 @@ ROOMS = {
     "assembly": {"records", "spec", "runner"},
     "observer_control": {"records"},
     "planner": {"records", "spec", "assembly", "observer_control", "runner", "executors", "search", "diagnosis"},
-    "preview": {"records", "spec", "assembly", "runner", "executors", "search", "folder"},
+    "preview": {"records", "evidence", "spec", "assembly", "runner", "executors", "search", "folder"},
     "packages": {"records", "spec"},
     "explain": {"console", "records", "evidence", "search", "diagnosis", "folder", "packages"},
     "shorten": {"records", "spec", "assembly", "executors", "diagnosis"},

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-import platform
 from pathlib import Path
 
-import psutil
-
-import matrix
 from matrix import folder as folders
 from matrix import records
-from matrix.evidence import log
+from matrix.evidence import log, machine
 from matrix.explain.autopsy import ATTEMPT, STILL_RUNS, Autopsy
 from matrix.explain.living import Look
-from matrix.records import Machine, Outcome, Plan, Ranked, Verdict
+from matrix.records import Outcome, Plan, Ranked, Verdict
 
 LOG_BYTES = 1 << 20  # of the end of its output go into the folder
 
@@ -62,17 +58,10 @@ def _stacks_of(look: Look) -> list[str]:
 
 
 def _plan(found: Autopsy, name: str) -> Plan:
-    here = Machine(
-        system=platform.system(),
-        kernel=platform.release(),
-        machine=platform.machine(),
-        cpus=os.cpu_count() or 1,
-        memory_bytes=psutil.virtual_memory().total,
-        python=platform.python_version(),
-        tool_version=matrix.__version__,
-    )
     notice = "The job was looked at from outside while it ran; it was not started here, and nothing of it was ended."
-    return Plan(name=name, command=found.attempt.argv, axes=[], known_bad={}, strategy="none", jobs=1, machine=here, notices=[notice])
+    return Plan(
+        name=name, command=found.attempt.argv, axes=[], known_bad={}, strategy="none", jobs=1, machine=machine.here(), notices=[notice]
+    )
 
 
 def _verdict(found: Autopsy, name: str) -> Verdict:
