@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from reproducers.faults import compiled
-from reproducers.faults.fault import Fault, with_compiler
 
-FORKED_LOCK = Fault(
+FORKED_LOCK = compiled.fault(
     name="forked-lock",
     family="fork",
     cause="fork_unsafe",
@@ -19,12 +18,6 @@ What is arranged: that the job lasts until the fork has happened, where it is a 
 People meet it as DataLoader workers or a forked miner after OpenMP, FAISS, gRPC or logging have been used in the parent.
 """,
     dies="hangs, asleep: the worker in a mutex, the program in join()",
-    when="seconds:1",
-    platforms="Linux",
-    needs="a C compiler",
-    why_not=with_compiler,
-    files=compiled.files,
-    build=compiled.build,
 )
 
 FAULTS = (FORKED_LOCK,)

@@ -7,7 +7,7 @@ So that no machine suffers that has none, each of them stops taking more when le
 from __future__ import annotations
 
 from reproducers.faults import compiled
-from reproducers.faults.fault import Amount, Fault, on_linux, with_compiler
+from reproducers.faults.fault import Amount, Fault, on_linux
 
 FAMILY = "memory"
 
@@ -70,7 +70,7 @@ People meet it as a cache in a Dataset, or as a list of Python objects whose ref
     amount=Amount(default=128, text="MiB in each worker"),
 )
 
-ARENA_RETENTION = Fault(
+ARENA_RETENTION = compiled.fault(
     name="arena-retention",
     family=FAMILY,
     cause="memory_allocator_retention",
@@ -83,12 +83,7 @@ MALLOC_ARENA_MAX=1 the next thread uses it again.  What is arranged: the piece t
 People meet it as pools of threads that decode, tokenize or search.
 """,
     dies="SIGKILL under a memory limit, else not at all",
-    when="seconds:1",
-    platforms="Linux",
     needs="a C compiler, glibc, a memory limit",
-    why_not=with_compiler,
-    files=compiled.files,
-    build=compiled.build,
     again=True,
     amount=Amount(default=32, text="MiB that each thread uses and frees"),
 )

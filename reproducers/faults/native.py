@@ -28,7 +28,7 @@ Python frame.  What is arranged: the moment.
     why_not=lambda: None,
 )
 
-BAD_INDEX = Fault(
+BAD_INDEX = compiled.fault(
     name="bad-index",
     family=FAMILY,
     cause="native_bad_argument",
@@ -40,15 +40,9 @@ address where nothing is mapped.  What is arranged: the table, the number, the m
 People meet it as an index from another data set or vocabulary, a -1 that means "not found", or a product that left 32 bits.
 """,
     dies="SIGSEGV",
-    when=ANY_TIME,
-    platforms="Linux",
-    needs="a C compiler",
-    why_not=with_compiler,
-    files=compiled.files,
-    build=compiled.build,
 )
 
-HEAP_OVERRUN = Fault(
+HEAP_OVERRUN = compiled.fault(
     name="heap-overrun",
     family=FAMILY,
     cause="native_memory_corruption",
@@ -61,16 +55,11 @@ freed at once, where it could as well be hours later; the moment.
 People meet it as a buffer sized for the last batch, which is smaller, or for another dtype.
 """,
     dies="SIGABRT, free(): invalid ...",
-    when=ANY_TIME,
-    platforms="Linux",
     needs="a C compiler, glibc",
-    why_not=with_compiler,
-    files=compiled.files,
-    build=compiled.build,
     amount=Amount(default=64, text="bytes written past the block", least=16),
 )
 
-DOUBLE_FREE = Fault(
+DOUBLE_FREE = compiled.fault(
     name="double-free",
     family=FAMILY,
     cause="native_memory_corruption",
@@ -82,12 +71,7 @@ What is arranged: that nothing else is allocated between the two, where damage c
 People meet it as a native object that Python and a library both believe to own, often in the teardown.
 """,
     dies="SIGABRT, free(): double free detected",
-    when=ANY_TIME,
-    platforms="Linux",
     needs="a C compiler, glibc",
-    why_not=with_compiler,
-    files=compiled.files,
-    build=compiled.build,
 )
 
 
@@ -117,7 +101,7 @@ People meet it as an index that is searched while it is added to, or as a tokeni
     amount=Amount(default=10, text="seconds after which the threads end if nothing broke"),
 )
 
-DEEP_RECURSION = Fault(
+DEEP_RECURSION = compiled.fault(
     name="deep-recursion",
     family=FAMILY,
     cause="stack_overflow",
@@ -129,12 +113,6 @@ guard page: SIGSEGV.  With a larger one (ulimit -s) it survives.  What is arrang
 People meet it as a tree built from sorted keys, a deep graph that is freed recursively, or large local arrays in OpenMP threads.
 """,
     dies="SIGSEGV",
-    when=ANY_TIME,
-    platforms="Linux",
-    needs="a C compiler",
-    why_not=with_compiler,
-    files=compiled.files,
-    build=compiled.build,
     amount=Amount(default=32, text="MiB of stack that the recursion needs"),
 )
 
@@ -149,7 +127,7 @@ def _why_no_bad_instruction() -> str | None:
     return with_compiler()
 
 
-BAD_INSTRUCTION = Fault(
+BAD_INSTRUCTION = compiled.fault(
     name="bad-instruction",
     family=FAMILY,
     cause="illegal_instruction",
@@ -161,12 +139,9 @@ the kernel sends SIGILL.  What is arranged: the choice of XOP, which hardly any 
 People meet it as a wheel or a build from source with -march=native that moved to an older machine.
 """,
     dies="SIGILL",
-    when=ANY_TIME,
     platforms="Linux on x86-64",
     needs="a C compiler, a processor without XOP",
     why_not=_why_no_bad_instruction,
-    files=compiled.files,
-    build=compiled.build,
 )
 
 FAULTS = (BAD_POINTER, BAD_INDEX, HEAP_OVERRUN, DOUBLE_FREE, THREAD_RACE, DEEP_RECURSION, BAD_INSTRUCTION)

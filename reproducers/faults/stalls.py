@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from reproducers.faults import compiled
-from reproducers.faults.fault import Fault, with_compiler
 
-LOCK_ORDER = Fault(
+LOCK_ORDER = compiled.fault(
     name="lock-order",
     family="stalls",
     cause="deadlock",
@@ -17,15 +16,9 @@ that makes both take their first lock before either asks for the second, where i
 People meet it between a cache and an index, a queue and its feeder, the interpreter's lock and a library's.
 """,
     dies="hangs, asleep",
-    when="seconds:1",
-    platforms="Linux",
-    needs="a C compiler",
-    why_not=with_compiler,
-    files=compiled.files,
-    build=compiled.build,
 )
 
-BUSY_SPIN = Fault(
+BUSY_SPIN = compiled.fault(
     name="busy-spin",
     family="stalls",
     cause="cpu_bound_stall",
@@ -37,12 +30,6 @@ busy.  What is arranged: that nobody sets the flag; the moment.
 People meet it as a solver without a limit of iterations, a retry without a pause, or a spin lock whose owner has gone.
 """,
     dies="hangs, busy",
-    when="seconds:1",
-    platforms="Linux",
-    needs="a C compiler",
-    why_not=with_compiler,
-    files=compiled.files,
-    build=compiled.build,
 )
 
 FAULTS = (LOCK_ORDER, BUSY_SPIN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import queue
 import sys
@@ -11,6 +12,18 @@ from typing import Any
 
 COULD_NOT_RUN = 77  # the last line of output says why
 lock = threading.Lock()
+
+
+def main(work: Callable[[int], float], what: str) -> None:
+    """The whole suspect: the parent does `work` itself, and then asks another process for it."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--start", default="fork", choices=["fork", "spawn", "forkserver"])
+    parser.add_argument("--hold-lock", action="store_true", help="plant a lock that is held at the moment of the fork")
+    options = parser.parse_args()
+    print(f"step 1 the parent's own {what} {work(0):.3f}", flush=True)
+    ask(work, start=options.start, rounds=options.steps, hold_lock=options.hold_lock)
+    print("suspect finished", flush=True)
 
 
 def ask(work: Callable[[int], float], *, start: str, rounds: int, hold_lock: bool) -> None:

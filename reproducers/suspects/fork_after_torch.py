@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
-
 import torch
 
-from reproducers.suspects.answering import ask
+from reproducers.suspects.answering import main
 
 
 def train(seed: int) -> float:
@@ -18,16 +16,5 @@ def train(seed: int) -> float:
     return float(weight.grad.norm())
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--start", default="fork", choices=["fork", "spawn", "forkserver"])
-    parser.add_argument("--hold-lock", action="store_true", help="plant a lock that is held at the moment of the fork")
-    options = parser.parse_args()
-    print(f"step 1 the parent's own work {train(0):.3f}", flush=True)
-    ask(train, start=options.start, rounds=options.steps, hold_lock=options.hold_lock)
-    print("suspect finished", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    main(train, "work")
