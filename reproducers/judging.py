@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from matrix.records import Observation
+from reproducers.suspects import COULD_NOT_RUN
 
-COULD_NOT_RUN = 77  # exit status of a suspect that this machine cannot run; its last line says why
 FEWEST_LOOKS = 4  # at the threads, below which nothing is said of them
 HUNG = ("startup", "idle", "stall", "wall")
 

@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-COULD_NOT_RUN = 77  # the last line of output says why
+from reproducers.suspects import give_up
+
 lock = threading.Lock()
 
 
@@ -29,8 +30,7 @@ def main(work: Callable[[int], float], what: str) -> None:
 def ask(work: Callable[[int], float], *, start: str, rounds: int, hold_lock: bool) -> None:
     """Print an answer of the other process as each step from 2 on; step 1 was the parent's own."""
     if start not in multiprocessing.get_all_start_methods():
-        print(f"this platform has no start method {start}")
-        sys.exit(COULD_NOT_RUN)
+        give_up(f"this platform has no start method {start}")
     context: Any = multiprocessing.get_context(start)
     answers = context.Queue()
     other = context.Process(target=answer, args=(work, rounds, answers), name="miner", daemon=True)

@@ -10,13 +10,11 @@ caching allocator --empty-cache gives the cache back after each micro-batch, whi
 from __future__ import annotations
 
 import argparse
-import sys
 
 import torch
 
+from reproducers.suspects import give_up
 from trainer.optim import AdamW
-
-COULD_NOT_RUN = 77  # the last line of output says why
 
 
 class Tower(torch.nn.Module):
@@ -44,8 +42,7 @@ def main() -> None:
     parser.add_argument("--empty-cache", action="store_true")
     options = parser.parse_args()
     if (options.device == "cuda" and not torch.cuda.is_available()) or (options.device == "mps" and not torch.backends.mps.is_available()):
-        print(f"torch {torch.__version__} sees no {options.device} device here")
-        sys.exit(COULD_NOT_RUN)
+        give_up(f"torch {torch.__version__} sees no {options.device} device here")
     train(options)
     print("suspect finished", flush=True)
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 import mmap
-import sys
 from pathlib import Path
 
 import numpy as np
 
-COULD_NOT_RUN = 77  # the last line of output says why
+from reproducers.suspects import give_up
+
 MIB, HUGE, PAGE = 1 << 20, 2 << 20, 4096
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
@@ -25,11 +25,9 @@ def main() -> None:
     options = parser.parse_args()
     setting = SETTING.read_text(encoding="ascii") if SETTING.exists() else ""
     if not setting:
-        print("this kernel has no transparent huge pages")
-        sys.exit(COULD_NOT_RUN)
+        give_up("this kernel has no transparent huge pages")
     if options.memory == "huge" and "[never]" in setting:
-        print("huge pages are switched off here, for those who ask as well")
-        sys.exit(COULD_NOT_RUN)
+        give_up("huge pages are switched off here, for those who ask as well")
     array = np.empty(options.mib * MIB, np.uint8) if options.memory == "numpy" else mapped(options.memory, options.mib)
     before = resident_bytes()
     steps = options.mib * MIB // HUGE

@@ -10,12 +10,12 @@ import argparse
 import ctypes
 import multiprocessing
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any, Literal
 
-COULD_NOT_RUN = 77  # the last line of output says why
+from reproducers.suspects import give_up
+
 NEW_NAMES, RECURSIVE, PRIVATE = 0x20000, 0x4000, 0x40000  # CLONE_NEWNS, MS_REC, MS_PRIVATE
 
 
@@ -86,11 +86,6 @@ def have_shared_memory_of(mb: int) -> None:
         or libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, f"size={mb}m".encode())
     ):
         give_up(f"no /dev/shm of its own can be mounted: {os.strerror(ctypes.get_errno())}")
-
-
-def give_up(reason: str) -> None:
-    print(reason)
-    sys.exit(COULD_NOT_RUN)
 
 
 if __name__ == "__main__":
