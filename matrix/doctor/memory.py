@@ -62,27 +62,13 @@ def memory_limit(place: Place) -> Iterator[Seen]:
     limit = group.memory_limit()
     if limit is None or limit >= total:
         return
-    used = _used(group)
+    used = group.used_bytes()
+    if used is None:
+        raise NotSeen(f"{group.path} does not say how much of its limit is used")
     left = limit - used
     least = LEAST_WITH_TORCH if place.python.installed("torch") else LEAST
     summary = f"{size(limit)} for all processes of this group, of the machine's {size(total)}; {size(max(left, 0))} are left"
     yield Seen(severity="error" if left < least else "warning", summary=summary, evidence=(str(group.path), f"{used:,} bytes used"))
-
-
-def _used(group: cgroup.Group) -> int:
-    """Without the page cache, which the kernel gives back before it kills."""
-    v2 = group.isolation == "cgroup-v2"
-    usage = int((group.path / ("memory.current" if v2 else "memory.usage_in_bytes")).read_text())
-    fields = dict(line.split() for line in (group.path / "memory.stat").read_text().splitlines())
-    cache = sum(int(fields.get(name if v2 else f"total_{name}", 0)) for name in ("active_file", "inactive_file"))
-    return max(usage - cache, 0)
-
-
-def _own_kills(group: cgroup.Group) -> int:
-    """Without those of groups nested below, which have limits of their own."""
-    counter = group.path / ("memory.events.local" if group.isolation == "cgroup-v2" else "memory.oom_control")
-    told = re.search(r"^oom_kill (\d+)$", counter.read_text(), re.M) if counter.is_file() else None
-    return int(told[1]) if told else 0
 
 
 @check(
@@ -99,7 +85,7 @@ def killed_before(place: Place) -> Iterator[Seen]:
     """error: in this very group, and it has a limit."""
     _linux(place)
     group = cgroup.own_group()
-    own = _own_kills(group) if group else 0
+    own = (group.own_oom_kills() or 0) if group else 0
     found = re.search(r"^oom_kill (\d+)$", place.text("/proc/vmstat"), re.M)
     machine = int(found[1]) if found else 0
     lines, _ = history()

@@ -34,6 +34,7 @@ class Group:
         self.cpu_path: Path | None = None  # the folder whose processor quota is set; None: no quota
         self.strangers: frozenset[int] = frozenset()  # processes that are never ended: the guardian, which starts a child from within
         self._v2 = isolation == "cgroup-v2"
+        self._kills = "memory.events.local" if self._v2 else "memory.oom_control"
 
     @property
     def folders(self) -> list[Path]:
@@ -55,10 +56,26 @@ class Group:
     def peak_bytes(self) -> int | None:
         return _number(self.path / ("memory.peak" if self._v2 else "memory.max_usage_in_bytes"))
 
+    def file_cache_bytes(self) -> int | None:
+        """The part of what is charged to it that the kernel gives up before it kills: pages of files."""
+        names = (b"active_file", b"inactive_file") if self._v2 else (b"total_active_file", b"total_inactive_file")
+        with contextlib.suppress(OSError, ValueError):
+            lines = (line.partition(b" ") for line in short_file(f"{self.path}/memory.stat").splitlines())
+            return sum(int(value) for name, _, value in lines if name in names)
+        return None
+
+    def used_bytes(self) -> int | None:
+        """What is charged to it and to every group nested below it, without that."""
+        usage = _number(self.path / ("memory.current" if self._v2 else "memory.usage_in_bytes"))
+        return None if usage is None else max(0, usage - (self.file_cache_bytes() or 0))
+
+    def own_oom_kills(self) -> int | None:
+        """Kernel OOM kills of processes in this very group; those nested below it have counters of their own."""
+        return _field(self.path / self._kills, "oom_kill")
+
     def oom_kills(self) -> int | None:
         """Kernel OOM kills here and in every group nested below: on v1 a parent's counter does not show a nested group's."""
-        name = "memory.events.local" if self._v2 else "memory.oom_control"
-        counts = [_field(Path(folder, name), "oom_kill") for folder in group_folders(str(self.path))]
+        counts = [_field(Path(folder, self._kills), "oom_kill") for folder in group_folders(str(self.path))]
         known = [count for count in counts if count is not None]
         return sum(known) if known else None
 

@@ -151,7 +151,7 @@ class Sampler:
 
     def _of_the_tree(self, now_s: float) -> list[str]:
         self.system_available = process_memory.system_available()
-        found = {"available": self.system_available, "file_cache": _file_cache(self._group)}
+        found = {"available": self.system_available, "file_cache": self._group.file_cache_bytes() if self._group else None}
         for name, folder in self._folders.items():
             free = process_memory.free_bytes(self._main, folder)
             if free is not None:
@@ -307,15 +307,4 @@ def _open_usage(group: Group | None) -> int | None:
     if group:
         with contextlib.suppress(OSError):
             return os.open(group.path / ("memory.current" if group.isolation == "cgroup-v2" else "memory.usage_in_bytes"), os.O_RDONLY)
-    return None
-
-
-def _file_cache(group: Group | None) -> int | None:
-    """The part of the usage that the kernel gives up before it kills: pages of files."""
-    if group is None:
-        return None
-    with contextlib.suppress(OSError, ValueError):
-        names = ("active_file", "inactive_file") if group.isolation == "cgroup-v2" else ("total_active_file", "total_inactive_file")
-        lines = (line.partition(" ") for line in (group.path / "memory.stat").read_text().splitlines())
-        return sum(int(value) for name, _, value in lines if name in names)
     return None

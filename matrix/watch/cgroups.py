@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
+from matrix.runner.cgroup import Group
+
 NO_LIMIT = 1 << 60  # version 1 writes the largest number of pages that it can count
 
 
@@ -17,6 +19,10 @@ class Place:
     folder: Path
     v2: bool
 
+    @property
+    def _group(self) -> Group:
+        return Group(self.folder, "cgroup-v2" if self.v2 else "cgroup-v1")
+
     # -------------------------------------------------------------- memory
     def memory_limit(self) -> int | None:
         """Bytes; None: none here."""
@@ -25,16 +31,11 @@ class Place:
 
     def memory_used(self) -> int | None:
         """Bytes that the kernel cannot get back by dropping pages of files."""
-        used = number(self.folder / ("memory.current" if self.v2 else "memory.usage_in_bytes"))
-        if used is None:
-            return None
-        names = ("active_file", "inactive_file") if self.v2 else ("total_active_file", "total_inactive_file")
-        found = fields(self.folder / "memory.stat")
-        return max(0, used - sum(found.get(name, 0) for name in names))
+        return self._group.used_bytes()
 
     def oom_kills(self) -> int | None:
-        """Of the kernel's, of processes in this very group: those below it, which may be other people's, have counters of their own."""
-        return fields(self.folder / ("memory.events.local" if self.v2 else "memory.oom_control")).get("oom_kill")
+        """Of the kernel's, of processes in this very group: those below it may be other people's."""
+        return self._group.own_oom_kills()
 
     def ends_all_at_once(self) -> bool:
         """Whether the kernel ends the whole group, the recorder in it too, when it kills for memory."""
@@ -89,14 +90,7 @@ def _mounts(text: str, controller: str) -> Iterator[tuple[Place, str]]:
             yield Place(folder=Path(words[4]), v2=kind == "cgroup2"), words[3]
 
 
-# ------------------------------------------------------------------ files of one number, and of names with numbers
 def number(path: Path) -> int | None:
     with contextlib.suppress(OSError, ValueError):
         return int(path.read_text())
     return None
-
-
-def fields(path: Path) -> dict[str, int]:
-    with contextlib.suppress(OSError, ValueError):
-        return {name: int(value) for name, value in map(str.split, path.read_text().splitlines())}
-    return {}

@@ -355,7 +355,7 @@ def test_page_cache_is_room_that_the_kernel_gives_back(tmp_path: Path) -> None:
         folder.mkdir()
         for name, text in files.items():
             (folder / name).write_text(text)
-        assert memory._used(cgroup.Group(folder, isolation)) == 100  # type: ignore[arg-type]
+        assert cgroup.Group(folder, isolation).used_bytes() == 100  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------ evidence after a death
