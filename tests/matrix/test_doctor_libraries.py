@@ -43,9 +43,11 @@ def with_user(environment: Environment, name: str, runtime: bytes, file: str, *,
 
 def run_with(*libraries: Path) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("KMP_")}
-    return subprocess.run(
-        [sys.executable, "-c", LOADS, *map(str, libraries)], capture_output=True, text=True, env={**env, "OMP_NUM_THREADS": "1"}
-    )
+    argv = [sys.executable, "-c", LOADS, *map(str, libraries)]
+    child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**env, "OMP_NUM_THREADS": "1"})
+    stdout, stderr = child.communicate()
+    Path(f"/dev/shm/__KMP_REGISTERED_LIB_{child.pid}_{os.getuid()}").unlink(missing_ok=True)  # an abort leaves it behind
+    return subprocess.CompletedProcess(argv, child.returncode, stdout, stderr)
 
 
 def test_two_llvm_runtimes_that_libraries_ask_for_by_their_own_names_are_an_error_and_do_abort(
