@@ -43,8 +43,11 @@ def with_user(environment: Environment, name: str, runtime: bytes, file: str, *,
 
 def run_with(*libraries: Path) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("KMP_")}
-    argv = [sys.executable, "-c", LOADS, *map(str, libraries)]
-    child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**env, "OMP_NUM_THREADS": "1"})
+    return run([sys.executable, "-c", LOADS, *map(str, libraries)], {**env, "OMP_NUM_THREADS": "1"})
+
+
+def run(argv: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     stdout, stderr = child.communicate()
     Path(f"/dev/shm/__KMP_REGISTERED_LIB_{child.pid}_{os.getuid()}").unlink(missing_ok=True)  # an abort leaves it behind
     return subprocess.CompletedProcess(argv, child.returncode, stdout, stderr)
@@ -229,8 +232,5 @@ def test_the_real_threadpoolctl_hides_the_abort_that_the_doctor_warns_of(environ
     assert finding.severity == "warning"
     assert "threadpoolctl sets KMP_DUPLICATE_LIB_OK and there are two runtimes" in finding.summary
     env = {name: value for name, value in os.environ.items() if not name.startswith("KMP_")}
-    ends = [
-        subprocess.run([environment.python, "-c", start + LOADS, first, second], capture_output=True, env=env).returncode
-        for start in ("", "import threadpoolctl; ")
-    ]
+    ends = [run([environment.python, "-c", start + LOADS, first, second], env).returncode for start in ("", "import threadpoolctl; ")]
     assert ends == [-signal.SIGABRT, 0]
