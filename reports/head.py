@@ -8,7 +8,7 @@ from matrix.records import Ranked, Rate, Verdict, describe_cell
 from reports.ending import ending
 from reports.folder import RunFolder
 from reports.model import Line, Span, Tone, line, strong
-from reports.text import duration, interval, listed, one_line, percent, plural, rate, sentence, span_of
+from reports.text import at_most, duration, interval, listed, one_line, percent, plural, sentence, span_of
 from reports.words import FIXES, GRADES, STATUSES, clause, title
 
 _WELL = {"healthy", "not_reproduced"}
@@ -38,7 +38,7 @@ def headline(folder: RunFolder) -> Line:
 
 def _well(verdict: Verdict) -> Line:
     worst = Rate(value=verdict.crash_rate.high, per=verdict.crash_rate.per) if verdict.crash_rate else None
-    bound = f" With 95 % confidence it fails at most {rate(worst)}." if worst else ""
+    bound = f" {sentence(at_most(worst))}" if worst else ""
     what = "Nothing wrong was found" if verdict.status == "healthy" else "The failure was not reproduced"
     return line(strong(what), f" in {plural(verdict.runs, 'run')} with {plural(verdict.steps, 'step')} in all.{bound}")
 
@@ -127,7 +127,7 @@ def _fix(verdict: Verdict) -> Line:
     if fix is None:
         return line("None is needed." if verdict.status in _WELL else "None was found.")
     bound = fix.failure_rate_upper_95
-    limit = f"; with 95 % confidence it fails at most {rate(bound)}" if bound else ""
+    limit = f"; {at_most(bound)}" if bound else ""
     tried = f"{plural(fix.clean_runs, 'fresh run')} without a death{limit}" if fix.clean_runs else "not tried on fresh runs"
     change = {**fix.set, **fix.env, **fix.limits, **fix.packages}
     state = "verified" if fix.verified else "not verified yet"

@@ -10,7 +10,7 @@ import shlex
 from matrix.records import Attempt, Cell, Fix, Observation
 from reports.ending import ending
 from reports.folder import AttemptFolder, RunFolder
-from reports.text import duration, one_line, plural, rate
+from reports.text import at_most, duration, one_line, plural
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OUT = "\ue000"  # stands for the attempt's folder until everything else is quoted; a private character that no command line holds
@@ -116,7 +116,7 @@ def verified(fix: Fix) -> str:
         return "nothing; no fresh run with this configuration has ended without a death yet."
     steps = f" with {plural(fix.clean_steps, 'step')} in all" if fix.clean_steps else ""
     bound = fix.failure_rate_upper_95
-    limit = f"; with 95 % confidence it fails at most {rate(bound)}" if bound else ""
+    limit = f"; {at_most(bound)}" if bound else ""
     state = "" if fix.verified else " That is not enough yet to call it verified."
     return f"{plural(fix.clean_runs, 'fresh run')}{steps}, none died{limit}.{state}"
 

@@ -91,6 +91,13 @@ def rate(bound: Rate) -> str:
     )
 
 
+def at_most(bound: Rate) -> str:
+    """What clean runs exclude, as a clause. A bound above one half is what one to four runs leave: it says that they are few."""
+    if bound.per == "run" and bound.value > 0.5:
+        return f"too few to exclude a failure that comes in only some runs (up to {percent(bound.value)} of them, with 95 % confidence)"
+    return f"with 95 % confidence it fails at most {rate(bound)}"
+
+
 def rate_of(value: float) -> str:
     """A bare rate with two digits: `0.0034`, `1.2e-06`."""
     return "0" if value == 0 else f"{value:.2g}"

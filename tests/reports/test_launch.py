@@ -115,7 +115,7 @@ def test_the_comments_say_what_was_verified_and_what_was_not(tmp_path: Path) -> 
     write_script(root)
     text = (root / "launch.sh").read_text()
     assert "# Fix: runtime=one\n# Set this limit first: memory=12GiB\n# Verified: 1 fresh run with 40 steps in all, none died; " in text
-    assert "with 95 % confidence it fails at most in 95 % of the runs.\n" in text
+    assert "too few to exclude a failure that comes in only some runs (up to 95 % of them, with 95 % confidence).\n" in text
     assert "# Not verified: anything after 4.0 s or step 40 of one run" in text
 
 
