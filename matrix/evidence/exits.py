@@ -19,7 +19,7 @@ from matrix.evidence.pidfds import PidFds
 from matrix.records import NotCollected
 
 NETLINK_CONNECTOR, CN_IDX_PROC, CN_VAL_PROC = 11, 1, 1
-PROC_CN_MCAST_LISTEN, EVENT_NONE, EVENT_EXIT, EVENT_NONZERO_EXIT = 1, 0, 0x80000000, 0x20000000
+PROC_CN_MCAST_LISTEN, EVENT_NONE, EVENT_EXIT, EVENT_NONZERO_EXIT, EVENT_COREDUMP = 1, 0, 0x80000000, 0x20000000, 0x40000000
 HEADERS = 16 + 20  # nlmsghdr, cn_msg
 FILTERS = (6, 6)
 BUFFER_BYTES = 1 << 20
@@ -38,6 +38,7 @@ class ExitWatch:
 
     def __init__(self, *, wanted: bool = True) -> None:
         self.events: dict[int, ExitEvent] = {}  # by pid, the newest
+        self.dumping: set[int] = set()  # processes that a signal has ended and that are still there: their core is being written
         self.why_not = ""
         self._socket: socket.socket | None = None
         self._asked: PidFds | None = None
@@ -68,6 +69,8 @@ class ExitWatch:
                 continue
             if (event := _event(message)) is not None:
                 self.events[event.pid] = event
+            elif pid := _dumping(message):
+                self.dumping.add(pid)
 
     def follow(self, pids: set[int]) -> None:
         """Processes of the tree as they are seen: where the kernel sends no events, how each ended is asked for afterwards."""
@@ -119,7 +122,11 @@ def _listening() -> socket.socket:
 
 def _request(*, filtered: bool) -> bytes:
     """An older kernel ignores a request that is longer than it knows, so the filter is only asked for where it exists."""
-    body = struct.pack("=II", PROC_CN_MCAST_LISTEN, EVENT_NONZERO_EXIT) if filtered else struct.pack("=I", PROC_CN_MCAST_LISTEN)
+    body = (
+        struct.pack("=II", PROC_CN_MCAST_LISTEN, EVENT_NONZERO_EXIT | EVENT_COREDUMP)
+        if filtered
+        else struct.pack("=I", PROC_CN_MCAST_LISTEN)
+    )
     message = struct.pack("=IIIIHH", CN_IDX_PROC, CN_VAL_PROC, 0, 0, len(body), 0) + body
     return struct.pack("=IHHII", 16 + len(message), 3, 0, 0, 0) + message
 
@@ -145,6 +152,15 @@ def _event(message: bytes) -> ExitEvent | None:
     if what != EVENT_EXIT or pid != group or not status:
         return None
     return ExitEvent(pid=pid, ppid=parent, status=status, monotonic_s=nanoseconds / 1e9)
+
+
+def _dumping(message: bytes) -> int:
+    """The process whose core is about to be written, 0 for other events; the kernel says so also where no core is wanted."""
+    try:
+        what, _, _, _, group = struct.unpack_from("=IIQii", message, HEADERS)
+    except struct.error:
+        return 0
+    return group if what == EVENT_COREDUMP else 0
 
 
 def _release() -> tuple[int, int]:

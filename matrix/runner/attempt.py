@@ -94,6 +94,7 @@ class Supervisor:
         self.cwds: dict[int, Path] = {}
         self._maps_size: dict[int, int] = {}
         self._finished_seen = False
+        self._look_at_once = False
         self.paused_s = 0.0
 
     # -------------------------------------------------------------- the loop
@@ -163,6 +164,8 @@ class Supervisor:
                         self._note_start(child)
                     elif key.fileobj is self.exits:
                         self.exits.read()
+                        self._look_at_once |= bool(self.exits.dumping) and bool(self.exits.dumping & self.tree.pids())
+                        self.exits.dumping.clear()
                     elif not self._read(key.fd, readers[key.fd], sinks):
                         selector.unregister(key.fd)
                 for descriptor in readers if to_file else ():
@@ -171,7 +174,7 @@ class Supervisor:
                 last = now = self._now()
                 if child.pid and self.probes.due(now):
                     self.probes.look(now, self.tree.pids())
-                if now >= next_look and child.pid:
+                if (now >= next_look or self._look_at_once) and child.pid:
                     self._look(now, sampler, live)
                     next_look = now + LOOK_S
                 if self.job.watch and now >= sampler.next_s:
@@ -210,6 +213,7 @@ class Supervisor:
         sinks[name].write(data)
         self.parser.feed(name, data, now)
         self.patience.saw_output(now)
+        self._look_at_once |= before is None and self.parser.last_step is not None
         if self.parser.last_step != before or (self.parser.finished and not self._finished_seen):
             self._finished_seen = self.parser.finished
             self.patience.saw_progress(now)
@@ -229,7 +233,9 @@ class Supervisor:
                 self.parser.feed(name, data, self._now())
 
     def _look(self, now: float, sampler: Sampler, live: Live) -> None:
-        """Twice a second: which processes there are, whether they do anything, what they have mapped."""
+        """Twice a second, at the first step (all is set up, and a short run may not see another look) and while a process that
+        a signal has ended is still there: which processes there are, whether they do anything, what they have mapped."""
+        at_once, self._look_at_once = self._look_at_once, False
         if not self.job.watch and now < LOOK_S:
             return
         pids = self.tree.pids()
@@ -240,7 +246,7 @@ class Supervisor:
         for pid in sorted(pids)[:16]:
             self._keep_maps(pid)
         if self.job.watch:
-            self.surroundings.look(now, pids, self.tree.main, self.maps)
+            self.surroundings.look(now, pids, self.tree.main, self.maps, at_once=at_once)
             self.exits.follow(pids - {self.tree.main})
         if self.signals:
             self.signals.read()  # while those who sent them have a name

@@ -24,8 +24,9 @@ class Surroundings:
         self.settings, self.space, self.load = Settings(), Space(folders), LoadWatch()
         self._look, self._sample = Pace(COSTS), Pace(SPACE_COSTS)
 
-    def look(self, now_s: float, pids: set[int], main: int, maps: Mapping[int, str]) -> None:
-        if not LINUX or now_s < self._look.next_s or not main:
+    def look(self, now_s: float, pids: set[int], main: int, maps: Mapping[int, str], *, at_once: bool = False) -> None:
+        """`at_once`: whatever it costs."""
+        if not LINUX or (now_s < self._look.next_s and not at_once) or not main:
             return
         began = time.thread_time()
         ordered = sorted(pids, key=lambda pid: (pid != main, pid))
