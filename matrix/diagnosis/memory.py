@@ -239,7 +239,8 @@ def _workers(death: Observation) -> Iterator[Finding]:
     if not processes:
         return
     workers = [process for process in processes if process.role == "worker"]
-    if not workers and death.wall_s < SHORT_S:
+    unseen = death.wall_s < SHORT_S or any(each.role == "worker" for each in death.deaths)  # gone before anything was read
+    if not workers and unseen:
         return
     if not workers:
         yield finding(WORKERS, "workers", death, -4.0, "there was no worker process", "memory.csv")

@@ -130,10 +130,13 @@ def _look_psutil(pid: int) -> Look | None:
 
 
 def roles(pids: set[int]) -> dict[int, str]:
-    """main, rank, worker or other for each of `pids` that lives; all processes of the attempt must be among them."""
+    """main, rank, worker or other for each of `pids` that can be told; all processes of the attempt must be among them.
+
+    What a process is for shows beside its parent: once that has ended (also while it waits to be collected) nothing is said."""
     looks = {pid: look for pid in pids if (look := _look(pid))}
     ranks = {pid: rank(pid) for pid in looks}
-    return {pid: _role(pid, looks, ranks) for pid in looks}
+    ended = {pid for pid, look in looks.items() if look.state in "ZX"}
+    return {pid: _role(pid, looks, ranks) for pid, look in looks.items() if look.ppid not in ended}
 
 
 LOADS = "_worker_loop"  # the main function of torch's DataLoader workers

@@ -27,6 +27,7 @@ from matrix.records import (
     NotCollected,
     Observation,
     ProbeResult,
+    ProcessMemory,
     ProcessSeen,
     Progress,
     SignalSent,
@@ -84,7 +85,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     hook = _hook(folder, raw, missing)
     ending = details.left_by(_exit(raw), hook, raw.child.pid)
     events = raw.exits.of_tree(set(raw.pids) | set(hook.processes))
-    memory = _memory(attempt, raw)
+    memory = _as_they_said(_memory(attempt, raw), hook)
     roles = _roles(raw, hook, memory)
     settings = raw.surroundings.settings.record(roles, hook.limits)
     crashing = _crashed(raw, ending, events)
@@ -187,6 +188,17 @@ def _deaths(
             said=deaths.said(stderr),
         )
     )
+
+
+def _as_they_said(memory: Memory, hook: HookFacts) -> Memory:
+    """A child of the main process that says it is a worker and died before it was looked at twice; not what a child left behind."""
+
+    def role(process: ProcessMemory) -> str:
+        inside = hook.processes.get(process.pid)
+        parent = hook.processes.get(inside.ppid) if inside else None
+        return inside.role if process.role == "other" and inside and parent and parent.role in ("main", "rank") else process.role
+
+    return dataclasses.replace(memory, processes=[dataclasses.replace(process, role=role(process)) for process in memory.processes])
 
 
 def _roles(raw: Raw, hook: HookFacts, memory: Memory) -> dict[int, str]:

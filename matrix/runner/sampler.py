@@ -129,8 +129,10 @@ class Sampler:
         """Of new processes, twice: a forked child may be about to become another program."""
         if not self._fresh:
             return
-        for pid, role in roles(pids).items():
+        said = roles(pids)
+        for pid in pids:
             held = self._held[pid]
+            role = said.get(pid, held.role)
             held.role = "main" if pid == self._main else "other" if role == "main" else role
             held.rank = process_memory.rank(pid) if pid in self._fresh else held.rank
             held.prefix = f",{pid},{held.role},{'' if held.rank is None else held.rank},host,"

@@ -36,6 +36,26 @@ def test_forked_workers_share_their_pages_and_pss_says_so(observe: Observe) -> N
     assert memory.peak_tree_pss_bytes == pytest.approx(memory.peak_group_bytes, rel=0.4)
 
 
+@pytest.mark.parametrize("hook", [True, False])
+def test_workers_stay_workers_when_the_main_process_goes_first(hook: bool, observe: Observe) -> None:
+    """A killed parent gives back its memory for a while, and what a new helper is for is asked meanwhile."""
+    program = """
+        import ctypes, multiprocessing, os, subprocess, sys, threading, time
+        def late():
+            time.sleep(0.8)
+            subprocess.Popen(["sleep", "5"])
+            time.sleep(0.8)
+            os._exit(3)
+        workers = [multiprocessing.get_context("fork").Process(target=time.sleep, args=(9,)) for _ in range(2)]
+        for worker in workers: worker.start()
+        time.sleep(0.8)
+        threading.Thread(target=late).start()
+        ctypes.CDLL(None).syscall(60, 0)  # the main thread ends alone: the process looks as it does while the kernel takes it apart
+    """
+    seen = observe(program, hook=hook)
+    assert sorted(process.role for process in seen.memory.processes) == ["main", "other", "worker", "worker"]
+
+
 def test_the_peak_of_a_process_is_the_kernels_own(observe: Observe) -> None:
     """80 MiB for a millisecond, between two samples."""
     seen = observe("x = bytearray(b'x') * (80 << 20); del x; import time; print('step 1', flush=True); time.sleep(0.7)")
