@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from matrix.diagnosis import clusters, signals
+from matrix.diagnosis import signals
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.judge import worker_that_began
-from matrix.diagnosis.native import crash_signal
+from matrix.diagnosis.native import crash_signal, heap_is_damaged
 from matrix.diagnosis.signals import EXIT, EXTERNAL
 from matrix.evidence.deaths import initiating
 from matrix.records import Death, ExitCall, Finding, MessageKind, Observation, PythonError
@@ -291,13 +291,8 @@ def _device_contrast(case: Case) -> Iterator[Finding]:
             told = any(message(death, kind) for kind in ON_DEVICE)
             fact = f"it died with {axis}={' and '.join(dying)} and survived with {' or '.join(sorted(fine))}, with nothing else changed"
             yield finding(DEVICE, "contrast", death, 2.0 + (1.5 if told or crashed else 0.0), fact)
-            for cause in NATIVE_CRASH if not _heap_is_damaged(death) else ():
+            for cause in NATIVE_CRASH if not heap_is_damaged(death) else ():
                 yield finding(cause, "device", death, -2.0, fact)
-
-
-def _heap_is_damaged(death: Observation) -> bool:
-    said = message(death, "heap damaged") or message(death, "stack smashed")
-    return said is not None or bool(death.heap_errors) or clusters.in_allocator(death.native_stack)
 
 
 def _is_device(value: str) -> bool:

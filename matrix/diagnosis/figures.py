@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
+from matrix.diagnosis.native import crash_signal, heap_is_damaged, the_fault
 from matrix.records import Finding, Message, Metric, Observation, PythonError
 
 DIVERGED, CORRUPT = "numerical_divergence", "corrupt_input_data"
@@ -14,6 +15,9 @@ ORDINARY = 1.5  # nats of words that other errors have too
 PLAIN = ("eoferror", "cannot reshape array", "unicodedecodeerror", "jsondecodeerror")
 EXPLODED = 1e6  # times the median of the same figure
 NAN_WORDS = re.compile(r"\bnans?\b|\binfinit|\binf\b|\bnot finite|non-finite|floatingpointerror|overflow encountered", re.I)
+NO_INTEGER = 1 << 31  # what x86 makes of a NaN, or of a number that is too large, when native code turns it into an integer of 32 bits
+ITEM_BYTES = (1, 2, 4, 8, 16)
+BESIDE_IT = 64 << 10  # items: added to it before it became an index
 OTHERS = ("native_bad_argument", "native_memory_corruption", "native_thread_race", "python_exception", "deadlock", "cpu_bound_stall")
 
 CAUSES = (
@@ -42,6 +46,7 @@ CAUSES = (
 def findings(case: Case) -> Iterator[Finding]:
     for death in case.deaths:
         yield from _metrics(case, death)
+        yield from _words(case, death)
         yield from _input(case, death)
 
 
@@ -49,7 +54,8 @@ def _metrics(case: Case, death: Observation) -> Iterator[Finding]:
     turned = [metric for metric in death.metrics if metric.first_bad and metric.median_abs is not None]  # it had been finite before
     bad = next(iter(turned), None) or next(filter(_exploded, death.metrics), None)
     if bad is None:
-        if any(metric.values > 1 for metric in death.metrics) and not _not_finite(death):  # else it ended before it printed that one
+        unseen = _not_finite(death) or message(death, "bad number")  # then it is one that it did not print
+        if any(metric.values > 1 for metric in death.metrics) and not unseen:
             names = ", ".join(metric.name for metric in death.metrics[:3])
             yield finding(DIVERGED, "figures", death, -4.0, f"the figures that it printed stayed finite ({names})", "stdout.log")
         return
@@ -68,6 +74,31 @@ def _metrics(case: Case, death: Observation) -> Iterator[Finding]:
     yield finding(DIVERGED, "figures", death, 3.5 if healthy else 4.5, fact, "stdout.log")
     for cause in OTHERS:
         yield finding(cause, "figures", death, -2.5, f"{fact}: what came after that followed", "stdout.log")
+
+
+def _words(case: Case, death: Observation) -> Iterator[Finding]:
+    """A library's warning of a value that is no number: what it means is told by the runs that survive beside it."""
+    said, crashed = message(death, "bad number"), crash_signal(death) is not None
+    if said is None:
+        return
+    fact, file = f"it was warned of a value that is not finite: {said.text.strip()[:160]}", f"{said.stream}.log"
+    if case.said_alike("bad number"):
+        yield finding(DIVERGED, "words", death, -0.5, f"{fact}; but so was a run that survived", file)
+        return
+    follows = bool(case.beside) and (crashed or death.exit.ended_by != "itself") and not heap_is_damaged(death)
+    yield finding(
+        DIVERGED, "words", death, 4.0 if follows else 1.5, f"{fact}{', as no run was that survived' if case.survivors else ''}", file
+    )
+    for cause in OTHERS if follows else ():
+        yield finding(cause, "figures", death, -2.0, f"{fact}: what came after that may only have followed", file)
+    if crashed and (far := _index_of_no_number(death)):
+        yield finding(DIVERGED, "index", death, 2.0, f"native code used as an index what becomes of a NaN as an integer ({far} bytes)")
+
+
+def _index_of_no_number(death: Observation) -> int | None:
+    """How far the faulting index led, when that is the lowest integer of 32 bits, for items of a usual size."""
+    far = getattr(the_fault(death), "index_bytes", None)
+    return far if far and any(abs(far + NO_INTEGER * size) <= BESIDE_IT * size for size in ITEM_BYTES) else None
 
 
 def _not_finite(death: Observation) -> PythonError | None:

@@ -194,6 +194,12 @@ def _heap(case: Case, death: Observation) -> Iterator[Finding]:
         yield finding(ARGUMENT, "assertion", death, 2.5, f"native code refused what it was given: {line}", "stderr.log")
 
 
+def heap_is_damaged(death: Observation) -> bool:
+    """Whether the allocator or a checked heap says so: then what a pointer or a figure holds may be anything."""
+    said = message(death, "heap damaged") or message(death, "stack smashed")
+    return said is not None or bool(death.heap_errors) or clusters.in_allocator(death.native_stack)
+
+
 # ------------------------------------------------------------------ the address
 def _address(death: Observation) -> Iterator[Finding]:
     fault = the_fault(death)

@@ -79,7 +79,7 @@ WORDS: dict[MessageKind, tuple[str, ...]] = {
     "fatal python error": ("fatal python error: ",),
     "bad number": (
         "loss is nan", "loss is inf", "nan loss", "is nan", "contains nan", "contains inf", "nan detected", "found nan", "nan or inf",
-        "non-finite", "nonfinite", "overflow encountered in", "invalid value encountered in",
+        "non-finite", "nonfinite", "overflow encountered in", "invalid value encountered in", "divide by zero encountered in",
     ),
 }  # fmt: skip
 Stream = Literal["stdout", "stderr"]

@@ -250,6 +250,17 @@ def test_an_exception_about_nan_is_divergence_though_the_figures_before_it_were_
     assert first(found, lived(metrics=finite)) == ("numerical_divergence", "confirmed")
 
 
+def test_a_warning_of_nan_that_no_survivor_printed_explains_a_crash_though_the_figures_that_were_printed_are_finite() -> None:
+    finite = [Metric(name="correct", last="9", last_step=8, values=8, median_abs=7.0, largest_abs=9.0)]
+    warned = says("bad number", "job.py:54: RuntimeWarning: invalid value encountered in multiply")
+    crash = segv(faults=[fault(0x55CD3D3FE820, access="write", index_bytes=-(1 << 33) + 2048)], metrics=finite, messages=warned)
+    assert first(crash, lived(metrics=finite)) == (figures.DIVERGED, "confirmed")
+    assert first(crash, lived(metrics=finite, messages=warned))[0] != figures.DIVERGED
+    assert first({**crash, "messages": []}, lived(metrics=finite))[0] != figures.DIVERGED
+    damaged = says("heap damaged", "free(): invalid pointer")
+    assert first({**died(), "metrics": finite, "messages": [*damaged, *warned]}, lived(metrics=finite))[0] == native.CORRUPTION
+
+
 def test_input_that_was_refused_is_damaged_input_and_no_ordinary_exception() -> None:
     words = "Error -3 while decompressing data: invalid block type"
     facts = failed(python_error=raised("zlib.error", words), messages=says("corrupt input", f"zlib.error: {words}"))
