@@ -36,6 +36,8 @@ ABOUT_ANOTHER = (
 )  # what a parent or a peer raises when another process has gone
 CARRIED = ("ProcessRaisedException", "RemoteError")  # the exception of another process, raised once more with its traceback
 CASCADE = 0.5  # nats at most for an exception after the death of another process
+THREAD_START = re.compile(r"threading\.py:\d+ in (?:Thread\.)?_bootstrap_inner$")
+SILENT_S, SILENT = 1.0, 3.0  # seconds, and times the longest gap between steps, without a step
 RAISED = 1  # the status that the interpreter ends with after an uncaught exception
 NATIVE_CRASH = ("native_memory_corruption", "native_bad_argument", "native_thread_race")
 NOT_THE_CAUSE = ("worker died", "terminated", "broken pipe")  # exceptions that only report how something else ended
@@ -104,7 +106,7 @@ def findings(case: Case) -> Iterator[Finding]:
         yield from _packages(case, death)
         yield from _device(case, death)
         if signature.startswith("hang"):
-            yield from _hang(death)
+            yield from _hang(case, death)
         elif first := worker_that_began(death):
             fact = f"{first.role} {first.pid} was ended by {first.signal} before; what its parent did only followed"
             yield finding(EXCEPTION, "traceback", death, -5.0, fact)
@@ -122,16 +124,25 @@ def findings(case: Case) -> Iterator[Finding]:
 
 # ------------------------------------------------------------------ another process ended first
 def _began_elsewhere(death: Observation) -> Death | None:
-    """Another process than the main one whose end began it; one that the main process ended itself only followed."""
+    """Another process than the main one whose end began it; one that the main process ended itself only followed, unless that waited
+    for it in vain before."""
     first = initiating(death.deaths)
     if first is None or first.role == "main":
         return None
     parents = {one.pid for one in death.deaths if one.role == "main"} | {one.pid for one in death.processes if one.role == "main"}
-    ended = any(one.to_pid == first.pid and one.signal == first.signal and one.from_pid in parents for one in death.signals_sent)
-    return None if ended else first
+    sent = [one for one in death.signals_sent if one.to_pid == first.pid and one.signal == first.signal and one.from_pid in parents]
+    return None if sent and not _after_silence(death, sent[0].time_s) else first
 
 
-def _hang(death: Observation) -> Iterator[Finding]:
+def _after_silence(death: Observation, time_s: float | None) -> bool:
+    """Whether no step had come for much longer than one takes, and nothing had been raised: so ends a watchdog what it watches."""
+    last_s, gap_s = death.progress.last_step_s, death.progress.longest_gap_s
+    if time_s is None or last_s is None or death.python_error:
+        return False
+    return time_s - last_s > max(SILENT_S, SILENT * (gap_s or 0.0))
+
+
+def _hang(case: Case, death: Observation) -> Iterator[Finding]:
     error = death.python_error
     if first := _began_elsewhere(death):
         yield from _cascade(death, first)
@@ -142,6 +153,15 @@ def _hang(death: Observation) -> Iterator[Finding]:
     else:
         weight = CASCADE if _reports_another(death, error) else 2.0
         yield finding(EXCEPTION, "traceback", death, weight, f"a traceback was printed before it hung: {_said(error)}", "stderr.log")
+        if _ended_its_thread(error):
+            lived = any(other.python_error and _ended_its_thread(other.python_error) for other in case.survivors)
+            weight, but = (-1.0, "; but so it did in a run that survived") if lived else (2.5, ", and the others wait for it")
+            yield finding(EXCEPTION, "thread", death, weight, f"nobody caught that exception: it ended its thread{but}", "stderr.log")
+
+
+def _ended_its_thread(error: PythonError) -> bool:
+    """Whether its traceback begins where the interpreter starts threads: `threading.excepthook` prints what nobody caught."""
+    return bool(error.frames) and THREAD_START.match(error.frames[0]) is not None
 
 
 def _cascade(death: Observation, first: Death) -> Iterator[Finding]:

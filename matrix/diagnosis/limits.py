@@ -169,6 +169,8 @@ def _address_space(death: Observation) -> Iterator[Finding]:
     null = fault is not None and fault.address is not None and fault.address < NULL
     refused = null or message(death, "out of memory") is not None
     if bound is None:
+        if death.exit.signal == "SIGXFSZ":
+            return  # that names another limit
         if any(settings.last_s >= LATE * death.wall_s for settings in death.settings):
             yield finding(RESOURCE, "address space", death, -1.0, "no process of it had a limit on its address space")
         return

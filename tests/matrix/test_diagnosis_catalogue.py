@@ -201,6 +201,10 @@ def bounded(name: str, soft: int, used: int) -> list[ProcessSettings]:
     return [ProcessSettings(pid=7, role="main", last_s=1.0, bounds=[Bound(name=name, soft=soft, hard=soft, used=used)])]
 
 
+def test_a_file_that_grew_too_large_needs_no_limit_on_the_address_space() -> None:
+    assert first(died("SIGXFSZ", settings=[ProcessSettings(pid=7, role="main", last_s=3.0)])) == ("resource_limit", "confirmed")
+
+
 def test_a_null_pointer_under_a_full_address_space_is_the_limits_doing() -> None:
     facts = segv(faults=[fault(0)], settings=bounded("as", 800 << 20, 500 << 20))
     assert first(facts)[0] == "resource_limit"

@@ -24,6 +24,7 @@ from matrix.records import (
     Observation,
     ProcessSeen,
     ProcessSettings,
+    Progress,
     PythonError,
     SignalSent,
     Trial,
@@ -154,6 +155,24 @@ def test_a_helper_that_the_program_ended_itself_did_not_begin_it() -> None:
     sent = SignalSent(signal="SIGKILL", to_pid=8, from_pid=7, from_name="python", inside=True, by_tool=False, time_s=1.0)
     facts = failed(python_error=raised("KeyError", "'loss'"), deaths=ended("other", signal="SIGKILL"), signals_sent=[sent])
     assert confirmed(of(facts)) == "python_exception"
+
+
+def test_an_exception_that_ended_a_thread_is_why_the_others_wait_and_one_that_was_logged_is_a_hint() -> None:
+    frames = ["threading.py:1045 in _bootstrap_inner", "threading.py:982 in run", "job.py:27 in load"]
+    waits = [process(wchan="futex_do_wait", stack=["threading.py:327 in Condition.wait", "queue.py:171 in Queue.get"])]
+    error = PythonError(type="KeyError", message="10", frames=frames)
+    assert confirmed(of(hung(processes=waits, python_error=error))) == "python_exception"
+    assert confirmed(of(hung(processes=waits, python_error=dataclasses.replace(error, frames=frames[2:])))) is None
+    assert confirmed(of(hung(processes=waits, python_error=error), python_error=error)) is None
+
+
+def test_a_launcher_that_kills_a_silent_process_is_a_watchdog_and_one_that_clears_up_is_not() -> None:
+    sent = SignalSent(signal="SIGKILL", to_pid=8, from_pid=7, from_name="python", inside=True, by_tool=False, time_s=9.0)
+    ending = {"deaths": ended("other", signal="SIGKILL"), "signals_sent": [sent]}
+    silent = Progress(last_step=24, first_step_s=1.0, last_step_s=4.0, longest_gap_s=0.1)
+    assert first(failed(**ending, progress=silent)) == "watchdog_or_time_limit"
+    assert first(failed(**ending, progress=dataclasses.replace(silent, last_step_s=8.9))) != "watchdog_or_time_limit"
+    assert first(failed(**ending, progress=silent, python_error=raised("KeyError", "'loss'"))) == "python_exception"
 
 
 def test_a_logged_traceback_before_os_exit_did_not_end_it() -> None:
