@@ -335,6 +335,7 @@ class Supervisor:
             signals=self.signals,
             tool_pids=frozenset((os.getpid(), self._reaper)),
             paused_s=self.paused_s,
+            pty=self.job.pty,
         )
 
     def _now(self) -> float:

@@ -74,6 +74,7 @@ class Raw:
     signals: SignalWatch | None  # None: not asked for
     tool_pids: frozenset[int]  # the guardian's among them
     paused_s: float
+    pty: bool  # one terminal instead of two pipes: all of its output is in stdout.log
 
 
 def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
@@ -97,6 +98,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     threads = set(core.threads) if core else set()  # the kernel's segfault lines name the thread, not the process
     kernel_lines, unreadable = raw.kernel.lines_for(set(raw.pids) | set(events) | threads)
     stdout, stderr = log.text(folder / "stdout.log"), log.text(folder / "stderr.log")
+    errors = stdout.replace("\r\n", "\n") if raw.pty else stderr  # a terminal ends lines so
     if raw.sampler.too_large:
         missing.append(NotCollected(what="PSS", why=WHY_TOO_LARGE))
     if unreadable:
@@ -134,14 +136,14 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         forks=hook.forks,
         exit_calls=exits + hook.exit_calls,
         signals_sent=details.signals(raw.signals, set(raw.pids) | set(events), raw.tool_pids, raw.started_monotonic_s) or signals,
-        python_error=log.python_error(stderr),
+        python_error=log.python_error(errors),
         crash_stack=_crash_stack(dumps, raw.child.pid),
         native_stack=crashed.stack,
         other_stacks=crashed.others,
         kernel_lines=kernel_lines,
         output_tail=log.last_lines(stdout, TAIL_LINES) + log.last_lines(stderr, TAIL_LINES),
         dropped_output_bytes=raw.dropped_bytes,
-        deaths=_deaths(raw, ending, events, roles, kernel_lines, stderr),
+        deaths=_deaths(raw, ending, events, roles, kernel_lines, errors),
         limits=bounds,
         survivors_ended=raw.leftovers,
         paused_s=round(raw.paused_s, 3),
@@ -171,9 +173,9 @@ def _exit(raw: Raw) -> Exit:
 
 
 def _deaths(
-    raw: Raw, ending: Exit, events: dict[int, ExitEvent], roles: dict[int, str], kernel_lines: list[str], stderr: str
+    raw: Raw, ending: Exit, events: dict[int, ExitEvent], roles: dict[int, str], kernel_lines: list[str], errors: str
 ) -> list[Death]:
-    if raw.child.pid is None or not (ending.signal or ending.returncode or events or kernel_lines or stderr):
+    if raw.child.pid is None or not (ending.signal or ending.returncode or events or kernel_lines or errors):
         return []
     times = {pid: event.monotonic_s - raw.started_monotonic_s for pid, event in events.items()}
     ended_s = raw.ending_s if raw.ending_s is not None else times.get(raw.child.pid, raw.wall_s)
@@ -185,7 +187,7 @@ def _deaths(
             events={pid: (event, times[pid]) for pid, event in events.items()},
             roles=roles,
             kernel_lines=kernel_lines,
-            said=deaths.said(stderr),
+            said=deaths.said(errors),
         )
     )
 

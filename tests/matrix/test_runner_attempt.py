@@ -319,6 +319,18 @@ def test_a_terminal_is_given_where_the_specification_asks_for_one(observe: Obser
     assert seen.output_tail[0].strip() == "True True"
 
 
+def test_on_a_terminal_a_traceback_and_what_it_says_of_a_worker_are_found_among_the_output(observe: Observe) -> None:
+    program = """
+        print("step 1")
+        raise RuntimeError("DataLoader worker (pid 4194304) is killed by signal: Killed.")
+    """
+    seen = observe(program, pty=True)
+    assert seen.python_error
+    assert (seen.python_error.type, seen.python_error.frames) == ("RuntimeError", ["<string>:3 in <module>"])
+    assert seen.python_error.message == "DataLoader worker (pid 4194304) is killed by signal: Killed."
+    assert [(death.signal, death.sources) for death in seen.deaths if death.pid == 4194304] == [("SIGKILL", ["message"])]
+
+
 @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="needs a mount namespace")
 def test_what_the_program_writes_is_a_fresh_copy_each_time(observe: Observe, tmp_path: Path) -> None:
     cache = tmp_path / "cwd" / "cache"
