@@ -74,7 +74,7 @@ class Raw:
     signals: SignalWatch | None  # None: not asked for
     tool_pids: frozenset[int]  # the guardian's among them
     paused_s: float
-    pty: bool  # one terminal instead of two pipes: all of its output is in stdout.log
+    pty: bool = False  # one terminal instead of two pipes: all of its output is in stdout.log
 
 
 def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
