@@ -8,20 +8,18 @@ number of processes where that is asked for: RLIMIT_NPROC would count all proces
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
 
-from matrix.runner.guardian import group_folders, group_pids, remove_group, short_file
+from matrix.runner.cgroup_home import ROOT, Isolation, can_limit_cpu, can_limit_pids, hand_on, home_v1, homes, opened, own_v2, why_not
+from matrix.runner.guardian import group_folders, group_pids, kill_at_once, remove_group, short_file
 
-ROOT = Path("/sys/fs/cgroup")
+__all__ = ["Group", "Isolation", "can_limit_cpu", "can_limit_pids", "create", "homes", "kill_until_none", "own_group", "why_not"]
 CPU_PERIOD_US = 100_000
 LEAST_CPU_SHARE = 0.01  # processors; the kernel takes no quota below a millisecond
-Isolation = Literal["cgroup-v2", "cgroup-v1", "watchdog", "none"]
 
 
 class Group:
@@ -34,7 +32,6 @@ class Group:
         self.cpu_path: Path | None = None  # the folder whose processor quota is set; None: no quota
         self.strangers: frozenset[int] = frozenset()  # processes that are never ended: the guardian, which starts a child from within
         self._v2 = isolation == "cgroup-v2"
-        self._kills = "memory.events.local" if self._v2 else "memory.oom_control"
 
     @property
     def folders(self) -> list[Path]:
@@ -71,13 +68,16 @@ class Group:
 
     def own_oom_kills(self) -> int | None:
         """Kernel OOM kills of processes in this very group; those nested below it have counters of their own."""
-        return _field(self.path / self._kills, "oom_kill")
+        return _own_oom_kills(self.path, self._v2)
 
     def oom_kills(self) -> int | None:
-        """Kernel OOM kills here and in every group nested below: on v1 a parent's counter does not show a nested group's."""
-        counts = [_field(Path(folder, self._kills), "oom_kill") for folder in group_folders(str(self.path))]
+        """Kernel OOM kills here and in every group nested below: on v1 a parent's counter does not show a nested group's.
+
+        On v2 it does, also those of a nested group that was removed since."""
+        counts = [_own_oom_kills(Path(folder), self._v2) for folder in group_folders(str(self.path))]
         known = [count for count in counts if count is not None]
-        return sum(known) if known else None
+        everywhere = _field(self.path / "memory.events", "oom_kill") if self._v2 else None
+        return max(sum(known), everywhere or 0) if known else everywhere
 
     def pids_limit(self) -> int | None:
         return _number(self.pids_path / "pids.max") if self.pids_path else None
@@ -90,21 +90,16 @@ class Group:
         """The smallest of its own and of every group around it, in bytes, as the kernel keeps it: whole pages."""
         if not self._v2:
             return _field(self.path / "memory.stat", "hierarchical_memory_limit")
-        around = [folder for folder in (self.path, *self.path.parents) if folder.is_relative_to(ROOT)]
-        known = [limit for folder in around if (limit := _number(folder / "memory.max")) is not None]
-        return min(known, default=None)
+        return min((limit for folder in _around(self.path) if (limit := _number(folder / "memory.max")) is not None), default=None)
+
+    def slowed_from(self) -> int | None:
+        """Bytes from which on the kernel holds its processes up until they give memory back (v2 alone); None: never."""
+        return min((limit for folder in _around(self.path) if (limit := _number(folder / "memory.high")) is not None), default=None)
 
     def cpu_share(self) -> float | None:
-        """Processor seconds per second that its processes may use together."""
-        if self.cpu_path is None:
-            return None
-        if not self._v2:
-            quota, period = _number(self.cpu_path / "cpu.cfs_quota_us"), _number(self.cpu_path / "cpu.cfs_period_us")
-            return quota / period if quota and quota > 0 and period else None
-        with contextlib.suppress(OSError, ValueError):
-            quota, period = map(int, (self.cpu_path / "cpu.max").read_text().split())
-            return quota / period
-        return None
+        """Processor seconds per second that its processes may use together: the smallest quota of the group and those around it."""
+        folders = _around(self.cpu_path) if self.cpu_path else ()
+        return min((share for folder in folders if (share := _quota(folder, self._v2)) is not None), default=None)
 
     def cpu_throttled(self) -> int | None:
         """In how many periods the quota held it back."""
@@ -115,10 +110,10 @@ class Group:
         quota = int(share * CPU_PERIOD_US)
         with contextlib.suppress(OSError):
             if self._v2:
-                (self.path.parent / "cgroup.subtree_control").write_text("+cpu")
+                hand_on(self.path.parent, "cpu")
                 (self.path / "cpu.max").write_text(f"{quota} {CPU_PERIOD_US}")
                 self.cpu_path = self.path
-            elif home := _home_v1("cpu"):
+            elif home := home_v1("cpu"):
                 (home / token).mkdir(exist_ok=True)
                 self.cpu_path = home / token
                 (self.cpu_path / "cpu.cfs_period_us").write_text(str(CPU_PERIOD_US))
@@ -126,7 +121,10 @@ class Group:
 
     def kill(self, *, patience_s: float = 10) -> int:
         """SIGKILL everything in it until it is empty; the number of processes that were ended."""
-        return kill_until_none(self.pids, patience_s=patience_s, pause_s=0.002)
+        found = len(self.pids())
+        if found:
+            kill_at_once(str(self.path))
+        return max(found, kill_until_none(self.pids, patience_s=patience_s, pause_s=0.002))
 
     def end(self) -> None:
         """Remove it, and before that end what is still in it."""
@@ -158,7 +156,7 @@ def kill_until_none(alive: Callable[[], set[int]], *, patience_s: float, pause_s
 
 def create(token: str, memory_limit_bytes: int | None, pids_limit: int | None = None) -> Group | None:
     """A new group, or None where none can be made; `why_not()` tells the reason.  Without a pids controller `pids_path` stays None."""
-    home, _ = _home()
+    home, _ = opened()
     if home is None:
         return None
     group = Group(home.path / token, home.isolation)
@@ -184,10 +182,10 @@ def create(token: str, memory_limit_bytes: int | None, pids_limit: int | None = 
 def _limited_pids(group: Group, token: str, limit: int) -> Path:
     """The folder in which `limit` holds: the group itself (v2), or one of the pids hierarchy (v1)."""
     if group.isolation == "cgroup-v2":
-        (group.path.parent / "cgroup.subtree_control").write_text("+pids")
+        hand_on(group.path.parent, "pids")
         (group.path / "pids.max").write_text(str(limit))
         return group.path
-    folder = _home_v1("pids")
+    folder = home_v1("pids")
     if folder is None:
         raise FileNotFoundError("no pids hierarchy")
     (folder / token).mkdir()
@@ -199,37 +197,13 @@ def _limited_pids(group: Group, token: str, limit: int) -> Path:
     return folder / token
 
 
-def why_not() -> str:
-    """Why no memory cgroup can be made here; empty when one can."""
-    return _home()[1]
-
-
-def can_limit_pids() -> bool:
-    """Whether the number of processes of an attempt can be bounded."""
-    return _can("pids")
-
-
-def can_limit_cpu() -> bool:
-    """Whether an attempt can be given less than its processors' time."""
-    return _can("cpu")
-
-
-def _can(controller: str) -> bool:
-    home, _ = _home()
-    if home is not None and home.isolation == "cgroup-v2":
-        with contextlib.suppress(OSError):
-            return controller in (home.path / "cgroup.controllers").read_text().split()
-        return False
-    folder = _home_v1(controller)
-    return home is not None and folder is not None and os.access(folder, os.W_OK)
-
-
 def own_group() -> Group | None:
     """The group that this process is in, to read its limits; None without a memory controller.  In a container whose
-    /proc/self/cgroup names the host's path, the mounted root is its group."""
-    if (path := _own_v2()) and (path / "memory.current").exists():
-        group = Group(path, "cgroup-v2", pids_path=path)
-        group.cpu_path = path
+    /proc/self/cgroup names the host's path, the mounted root is its group.  On v2 a group without a controller of its own
+    counts in the nearest one around it that has one."""
+    if (path := own_v2()) and path.is_dir() and (nearest := _nearest(path, "memory.stat")):
+        group = Group(nearest, "cgroup-v2", pids_path=_nearest(path, "pids.max"))
+        group.cpu_path = _nearest(path, "cpu.max")
         return group
     memory, pids, cpu = (_existing_v1(controller) for controller in ("memory", "pids", "cpu"))
     if memory is None:
@@ -240,62 +214,37 @@ def own_group() -> Group | None:
 
 
 def _existing_v1(controller: str) -> Path | None:
-    own = _home_v1(controller)
+    own = home_v1(controller)
     if own is None or own.is_dir():
         return own
     return ROOT / controller if (ROOT / controller).is_dir() else None
 
 
-@functools.cache
-def homes() -> list[Path]:
-    """Folders that may hold groups of ours, for the clean-up of what a killed tool left behind."""
-    return [path for path in (_own_v2(), _home_v1("memory"), _home_v1("pids"), _home_v1("cpu")) if path is not None and path.is_dir()]
+def _around(folder: Path) -> Iterator[Path]:
+    """The group and those around it, as far as they are visible here."""
+    return (each for each in (folder, *folder.parents) if each.is_relative_to(ROOT))
 
 
-@functools.cache
-def _home() -> tuple[Group | None, str]:
-    reasons = []
-    for isolation, path, probe in (("cgroup-v2", _own_v2(), "memory.max"), ("cgroup-v1", _home_v1("memory"), "memory.limit_in_bytes")):
-        if path is None or not path.is_dir():
-            reasons.append(f"{isolation}: no memory controller here")
-            continue
-        trial = path / f"mx-{os.getpid()}-probe"
-        try:
-            if isolation == "cgroup-v2":
-                (path / "cgroup.subtree_control").write_text("+memory")
-            trial.mkdir()
-            if not (trial / probe).exists():
-                reasons.append(f"{isolation}: {path} does not delegate the memory controller")
-                continue
-            return Group(path, isolation), ""  # type: ignore[arg-type]
-        except OSError as problem:
-            reasons.append(f"{isolation}: {path}: {problem.strerror}")
-        finally:
-            with contextlib.suppress(OSError):
-                trial.rmdir()
-    return None, "; ".join(reasons)
+def _nearest(folder: Path, name: str) -> Path | None:
+    return next((each for each in _around(folder) if (each / name).exists()), None)
 
 
-def _own(prefix: str) -> str | None:
-    """Path of this process in the hierarchy of /proc/self/cgroup whose line starts with (or, for v1, names) `prefix`."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            number, controllers, path = line.split(":", 2)
-            if (prefix == "" and number == "0" and not controllers) or (prefix and prefix in controllers.split(",")):
-                return path
+def _own_oom_kills(folder: Path, v2: bool) -> int | None:
+    if not v2:
+        return _field(folder / "memory.oom_control", "oom_kill")
+    own = _field(folder / "memory.events.local", "oom_kill")
+    return _field(folder / "memory.events", "oom_kill") if own is None else own  # before 5.2 there is but one file, with the own ones
+
+
+def _quota(folder: Path, v2: bool) -> float | None:
+    """Processors; None: no quota here."""
+    with contextlib.suppress(OSError, ValueError):
+        if v2:
+            quota, period = map(int, (folder / "cpu.max").read_text().split())
+        else:
+            quota, period = (int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+        return quota / period if quota > 0 else None
     return None
-
-
-def _own_v2() -> Path | None:
-    own = _own("")
-    if own is None or not (ROOT / "cgroup.controllers").exists():
-        return None
-    return ROOT / own.lstrip("/")
-
-
-def _home_v1(controller: str) -> Path | None:
-    own = _own(controller)
-    return None if own is None else ROOT / controller / own.lstrip("/")
 
 
 def _write(path: Path, text: str) -> None:
