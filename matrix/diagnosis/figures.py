@@ -13,6 +13,7 @@ from matrix.records import Finding, Message, Metric, Observation, PythonError
 DIVERGED, CORRUPT = "numerical_divergence", "corrupt_input_data"
 ORDINARY = 1.5  # nats of words that other errors have too
 PLAIN = ("eoferror", "cannot reshape array", "unicodedecodeerror", "jsondecodeerror")
+ENOUGH = 2  # runs whose figures stayed finite
 EXPLODED = 1e6  # times the median of the same figure
 NAN_WORDS = re.compile(r"\bnans?\b|\binfinit|\binf\b|\bnot finite|non-finite|floatingpointerror|overflow encountered", re.I)
 NO_INTEGER = 1 << 31  # what x86 makes of a NaN, or of a number that is too large, when native code turns it into an integer of 32 bits
@@ -71,7 +72,7 @@ def _metrics(case: Case, death: Observation) -> Iterator[Finding]:
     if not alive or not bad.first_bad:  # nobody shows that it stays finite where nothing dies; a counter grows without end
         yield finding(DIVERGED, "figures", death, 2.0, fact, "stdout.log")
         return
-    yield finding(DIVERGED, "figures", death, 3.5 if healthy else 4.5, fact, "stdout.log")
+    yield finding(DIVERGED, "figures", death, 3.5 if healthy and not _always_first(case, bad.name) else 4.5, fact, "stdout.log")
     for cause in OTHERS:
         yield finding(cause, "figures", death, -2.5, f"{fact}: what came after that followed", "stdout.log")
 
@@ -114,6 +115,16 @@ def _finite_beside(case: Case, name: str) -> bool:
         if mine and not any(metric.first_bad or _exploded(metric) for metric in mine):
             return True
     return False
+
+
+def _always_first(case: Case, name: str) -> bool:
+    """Whether no run died in which that figure had stayed finite, and two of those lived: it may take more, but never less."""
+    stayed = {True: 0, False: 0}  # died, survived
+    for runs, died in ((case.deaths, True), (case.survivors, False)):
+        for run in runs:
+            mine = [metric for metric in run.metrics if metric.name == name]
+            stayed[died] += bool(mine) and not any(metric.first_bad or _exploded(metric) for metric in mine)
+    return not stayed[True] and stayed[False] >= ENOUGH
 
 
 def _exploded(metric: Metric) -> bool:
