@@ -59,7 +59,10 @@ def memory_limit(place: Place) -> Iterator[Seen]:
     """error: not enough is left to import what is installed."""
     _linux(place)
     group, total = _group(), meminfo(place)["MemTotal"]
-    limit = group.memory_limit()
+    limit, slowed = group.memory_limit(), group.slowed_from()
+    if slowed is not None and slowed < min(limit or total, total):
+        summary = f"from {size(slowed)} on (memory.high) all processes of this group are held up until memory is given back: it looks hung"
+        yield Seen(severity="warning", summary=summary, evidence=(str(group.path),))
     if limit is None or limit >= total:
         return
     used = group.used_bytes()

@@ -147,17 +147,15 @@ def kernel_log(place: Place) -> Iterator[Seen]:
     group="tools",
     fine="runs can be given a memory cgroup of their own",
     causes="`matrix run` cannot let the kernel enforce a memory limit; its watchdog does, and peaks between two samples are missed",
-    unproven="nothing is made to find out: whether the folder may be written to is all that is asked",
-    by_hand="mkdir /sys/fs/cgroup/…/x (v2 also needs +memory in cgroup.subtree_control)",
+    unproven="nothing is made to find out: whether the folders may be written to is all that is asked",
+    by_hand="mkdir /sys/fs/cgroup/…/x (v2 also needs +memory in cgroup.subtree_control, and no processes beside x)",
     remedy="run as root, or with Delegate=yes (systemd-run --user --scope -p Delegate=yes)",
     references=("https://docs.kernel.org/admin-guide/cgroup-v2.html#delegation",),
 )
 def cgroups(place: Place) -> Iterator[Seen]:
-    from matrix.runner.cgroup import own_group
+    from matrix.runner.cgroup_home import seems_not
 
     if place.system != "linux":
         raise NotSeen(f"{place.system} has no cgroups")
-    group = own_group()
-    if group is None or not os.access(group.path, os.W_OK):
-        why = f"{group.path} cannot be written to" if group else "no memory cgroup is mounted"
+    if why := seems_not():
         yield Seen(severity="info", summary=why)

@@ -40,6 +40,23 @@ def why_not() -> str:
     return (opened() if opened.cache_info().currsize else _chosen())[1]
 
 
+def seems_not() -> str:
+    """The same by a look at rights alone, without making a group; empty when it seems that one can be made."""
+    reasons = []
+    for folder in _candidates():
+        if "memory" not in _words(folder / "cgroup.controllers"):
+            reasons.append(f"{folder} has no memory controller")
+        elif all(os.access(folder / name, os.W_OK) for name in ("", "cgroup.procs", "cgroup.subtree_control")):
+            return ""
+        else:
+            reasons.append(f"{folder} cannot be written to")
+    if (path := home_v1("memory")) is not None and path.is_dir():
+        if os.access(path, os.W_OK):
+            return ""
+        reasons.append(f"{path} cannot be written to")
+    return "; ".join(reasons) or "no memory cgroup is mounted"
+
+
 def can_limit_pids() -> bool:
     """Whether the number of processes of an attempt can be bounded."""
     return _can("pids")

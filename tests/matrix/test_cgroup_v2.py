@@ -16,13 +16,16 @@ import pytest
 from matrix.diagnosis import judge
 from matrix.runner import cgroup
 from matrix.runner.cgroup_home import REST
+from matrix.runner.patience import Limits
 from tests.matrix.conftest import Observe
+from tests.matrix.test_doctor_machine import child, found
 
 MIB = 1 << 20
 ROOT = Path("/sys/fs/cgroup")
 ASKS = str(Path(__file__).parents[1] / "children" / "asks_for_a_group.py")
 READS = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")  # or the interpreter in root's home could not be started
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *READS)
+SLOW = Limits(wall_s=900)  # a guest may have little of a processor
 KILLED = {"status": -9, "kills": [1, 1], "isolation": "cgroup-v2", "limit": 48 * MIB, "pids": 20, "cpu": 0.9, "why": "", "left": False}
 
 
@@ -76,7 +79,7 @@ def given(folder: Path) -> None:
 
 def in_container(*more: str) -> Sequence[str]:
     """In a cgroup namespace whose root is the group it is started in, with its own mount of it."""
-    return ("unshare", "--cgroup", "--mount", *more, "sh", "-c", f'mount -t cgroup2 none {ROOT} && exec "$@"', "sh")
+    return ("unshare", "--cgroup", "--mount", *more, "sh", "-c", f'umount {ROOT} && mount -t cgroup2 none {ROOT} && exec "$@"', "sh")
 
 
 def test_in_a_login_session_of_root_groups_are_made_beside_it(outer: Path, inner: Path) -> None:
@@ -166,7 +169,7 @@ NESTED = f"""
 
 @pytest.mark.parametrize("tidies_up", ["pass", "nested.rmdir()"], ids=["kept", "removed"])
 def test_a_kernel_oom_in_a_group_that_the_child_made_below_ours_is_seen_also_when_it_was_removed(observe: Observe, tidies_up: str) -> None:
-    seen = observe(NESTED.format(tidies_up=tidies_up), memory=512 * MIB)
+    seen = observe(NESTED.format(tidies_up=tidies_up), memory=512 * MIB, limits=SLOW)
     assert (seen.exit.returncode, seen.memory.oom_kills) == (3, 1)
     assert judge.outcome(seen).signature == "SIGKILL:memory"
 
@@ -181,7 +184,7 @@ def test_a_group_that_the_kernel_ends_as_a_whole_is_ended_for_memory(observe: Ob
         subprocess.run([sys.executable, "-c", "x = []\\nwhile True: x.append(bytearray(4 << 20))"])
         print("unreached", flush=True)
     """
-    seen = observe(program, memory=96 * MIB)
+    seen = observe(program, memory=96 * MIB, limits=SLOW)
     assert (seen.exit.signal, seen.output_tail) == ("SIGKILL", [])
     assert (seen.memory.oom_kills or 0) >= 1
     assert judge.outcome(seen).signature == "SIGKILL:memory"
@@ -208,3 +211,15 @@ def test_a_limit_quota_or_bound_of_an_outer_group_is_that_of_the_inner_one(outer
     group = cgroup.Group(inner, "cgroup-v2", pids_path=inner)
     group.cpu_path = inner
     assert (group.memory_limit(), group.slowed_from(), group.cpu_share()) == (900 * MIB, 700 * MIB, 0.5)
+
+
+def test_the_doctor_names_what_slows_and_whether_groups_can_be_made(outer: Path, inner: Path) -> None:
+    (outer / "memory.high").write_text(str(700 * MIB))
+    (outer / "cpu.max").write_text("50000 100000")
+    group = cgroup.Group(inner, "cgroup-v2")
+    environment = {**os.environ, "OMP_NUM_THREADS": "8"}
+    told = child("memory-limit", "cpu-quota", "memory-limits-possible", joins=group, env=environment)
+    assert found(told) == {"memory-limit": "warning", "cpu-quota": "warning"}
+    assert told["found"]["memory-limit"]["summary"].startswith("from 700 MiB on (memory.high)")
+    told = child("memory-limits-possible", joins=group, wrapper=NOBODY)
+    assert told["found"]["memory-limits-possible"]["summary"] == f"{inner} cannot be written to; {outer} cannot be written to"
