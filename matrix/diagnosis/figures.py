@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.native import crash_signal, heap_is_damaged, the_fault
-from matrix.records import Finding, Message, Metric, Observation, PythonError
+from matrix.records import Finding, Message, Metric, Observation, PythonError, describe_cell
 
 DIVERGED, CORRUPT = "numerical_divergence", "corrupt_input_data"
 ORDINARY = 1.5  # nats of words that other errors have too
@@ -17,9 +17,11 @@ ENOUGH = 2  # runs whose figures stayed finite
 EXPLODED = 1e6  # times the median of the same figure
 NAN_WORDS = re.compile(r"\bnans?\b|\binfinit|\binf\b|\bnot finite|non-finite|floatingpointerror|overflow encountered", re.I)
 NO_INTEGER = 1 << 31  # what x86 makes of a NaN, or of a number that is too large, when native code turns it into an integer of 32 bits
+FEWEST_STEPS = 3  # of a death: before them, places of different batch sizes are near each other anyway
+NATIVE = ("native_bad_argument", "native_memory_corruption", "native_thread_race")
 ITEM_BYTES = (1, 2, 4, 8, 16)
 BESIDE_IT = 64 << 10  # items: added to it before it became an index
-OTHERS = ("native_bad_argument", "native_memory_corruption", "native_thread_race", "python_exception", "deadlock", "cpu_bound_stall")
+OTHERS = (*NATIVE, "python_exception", "deadlock", "cpu_bound_stall")
 
 CAUSES = (
     Cause(
@@ -49,6 +51,7 @@ def findings(case: Case) -> Iterator[Finding]:
         yield from _metrics(case, death)
         yield from _words(case, death)
         yield from _input(case, death)
+    yield from _same_sample(case)
 
 
 def _metrics(case: Case, death: Observation) -> Iterator[Finding]:
@@ -160,3 +163,45 @@ def _input_nats(death: Observation, said: Message) -> float:
     """Words of a decoder that ended it are direct evidence; those of a shape, a pipe or a text are ordinary errors as well."""
     plain = any(word in said.text.lower() for word in PLAIN)
     return ORDINARY if plain or not reports(death, said) else 4.5
+
+
+# ------------------------------------------------------------------ across attempts
+def _same_sample(case: Case) -> Iterator[Finding]:
+    """Deaths at the same sample whatever the batch size, and at another same one in another order, follow what the sample holds."""
+    crashed = [death for death in case.deaths if crash_signal(death) and (death.progress.last_step or 0) >= FEWEST_STEPS]
+    for axis in case.known_bad:
+        places = _places(crashed, axis)
+        if not places or None in places:
+            continue
+        where = " and ".join(f"{place}" for place in sorted({place for place in places if place is not None}))
+        fact = f"if {axis} is the size of a batch, deaths with different ones came at the same sample (about {where})"
+        moves = len(set(places)) > 1
+        fact += ", which another axis moves: what that sample holds ends it" if moves else ""
+        yield finding(CORRUPT, "same sample", crashed[0], 5.0 if moves else 1.5, fact, "stdout.log")
+        for cause in NATIVE if moves else ():
+            yield finding(cause, "same sample", crashed[0], -2.0, fact, "stdout.log")
+        return
+
+
+def _places(crashed: list[Observation], axis: str) -> list[int | None]:
+    """For every rest of the cell that died with several values of a numeric axis at several steps: the sample that their last
+    batches share; None: they share none."""
+    groups: dict[str, dict[int, set[int]]] = {}
+    for death in crashed:
+        size, rest = death.trial.cell.get(axis), {name: value for name, value in death.trial.cell.items() if name != axis}
+        if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+            groups.setdefault(describe_cell(rest), {}).setdefault(size, set()).add(death.progress.last_step or 0)
+    several = [sizes for sizes in groups.values() if len(sizes) > 1]
+    return [_shared(sizes) for sizes in several]
+
+
+def _shared(sizes: dict[int, set[int]]) -> int | None:
+    """`sizes`: last steps by batch size.  Steps may be counted from 0 or from 1."""
+    if any(len(steps) > 1 for steps in sizes.values()):
+        return None
+    for following in (1, 0):
+        spans = [((min(steps) + following) * size, (min(steps) + following + 1) * size) for size, steps in sizes.items()]
+        start, end = max(first for first, _ in spans), min(last for _, last in spans)
+        if start < end:
+            return start
+    return None

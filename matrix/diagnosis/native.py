@@ -51,6 +51,7 @@ WAITS = (
     "kmp",
     "?",
 )
+HEAP_PROBES = ("poisoned_heap", "checked_heap", "valgrind")
 POOLS = ("gomp", "libomp", "libiomp", "openblas", "mkl", "tbb", "pthreadpool")  # in names of libraries that keep threads for their calls
 
 CAUSES = (
@@ -128,8 +129,9 @@ def findings(case: Case) -> Iterator[Finding]:
         yield from _repeats(case, crashed)
         yield from _same_place(case, crashed)
         guilty = [frame for death in crashed for frame in clusters.relevant(death.native_stack)]
+        known = all(_said(death, "heap damaged") for death in crashed)
         for run in case.probed:
-            yield from _checked(run, guilty)
+            yield from _checked(run, guilty, known=known)
 
 
 def crash_signal(death: Observation) -> str | None:
@@ -314,13 +316,15 @@ def _recursion(death: Observation) -> Iterator[Finding]:
         yield finding(OVERFLOW, "message", death, 2.5, f"it said so: {line}", "stderr.log")
 
 
-def _checked(run: Observation, guilty: Sequence[Frame]) -> Iterator[Finding]:
-    """What a checked heap saw: the misuse itself, before the crash that it causes.  `guilty`: frames of the crashes without it."""
+def _checked(run: Observation, guilty: Sequence[Frame], *, known: bool) -> Iterator[Finding]:
+    """What a checked heap saw: the misuse itself, before the crash that it causes.  `guilty`: frames of the crashes without it;
+    `known`: the allocator had noticed damage there too."""
     held = all(result.held for result in run.probes)
-    if not held or not run.trial.probes:
+    if not held or not set(run.trial.probes) & set(HEAP_PROBES):
         return
     if line := _said(run, "heap damaged"):
-        yield finding(CORRUPTION, "checked heap", run, 3.5, f"with a checked heap it ends at the damage: {line}", "stderr.log")
+        weight = 1.0 if known else 3.5  # a race damages the heap as well
+        yield finding(CORRUPTION, "checked heap", run, weight, f"with a checked heap it ends at the damage: {line}", "stderr.log")
     for error in run.heap_errors:
         if not any(_same_code(theirs, ours) for theirs in error.frames for ours in guilty):
             continue  # of some other library, which is used to it
@@ -372,7 +376,8 @@ def _busy_in(stack: list[Frame]) -> list[Frame]:
     if all(frame.kind != "python" for frame in stack) and not _has_its_own_work(stack):
         return []
     native = list(takewhile(lambda frame: frame.kind == "native", stack))
-    if not native or any(word in native[0].function.lower() for word in WAITS):
+    waits = bool(native) and any(word in native[0].function.lower() for word in WAITS)
+    if not native or (waits and not clusters.in_allocator(native)):  # the crashing thread may hold the allocator's lock: they queue there
         return []
     return [frame for frame in native if frame.library and not frame.library.startswith(clusters.RUNTIMES)]
 
@@ -408,6 +413,9 @@ def _repeats(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
     cells: dict[str, list[Observation]] = {}
     for death in crashed:
         cells.setdefault(describe_cell(death.trial.cell), []).append(death)
+    for other in case.unprobed:  # the same fault may end by another signal
+        if other not in crashed and crash_signal(other) and (deaths := cells.get(describe_cell(other.trial.cell))):
+            deaths.append(other)
     again = [deaths for deaths in cells.values() if len(deaths) > 1]
     if not again:
         return
@@ -416,7 +424,8 @@ def _repeats(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
     first = next((death for death in case.bad_deaths if crash_signal(death)), again[0][0])
     if len(alike) == len(again):
         fact = f"all {runs} deaths of cells that died more than once came at the same step of their cell, with the same signal"
-        yield finding(RACE, "repeats", first, -1.5 if runs > 2 else -1.0, fact)
+        begun = any(death.progress.last_step is not None for deaths in again for death in deaths)  # else a race that is lost at once
+        yield finding(RACE, "repeats", first, (-1.5 if runs > 2 else -1.0) if begun else -0.5, fact)
         yield finding(ARGUMENT, "repeats", first, 1.0 if runs > 2 else 0.7, fact)
     else:
         fact = f"{runs} deaths of cells that died more than once came at different steps of the same cell, or with different signals"

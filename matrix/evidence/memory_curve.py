@@ -81,9 +81,12 @@ def read(path: Path) -> Series | None:
     )
 
 
-def describe(series: Series, *, first_step_s: float | None, limit_bytes: int | None, died: bool, oom: bool) -> MemoryCurve:
-    """Its form.  `died`: it ended by itself and not well; `oom`: at the limit, even if no sample was quick enough to see that."""
-    series = _without_exit(series)
+def describe(
+    series: Series, *, first_step_s: float | None, limit_bytes: int | None, died: bool, oom: bool, until_s: float | None = None
+) -> MemoryCurve:
+    """Its form.  `died`: it ended by itself and not well; `oom`: at the limit, even if no sample was quick enough to see that;
+    `until_s`: when the first process of it ended that should not have; what the others held while they waited says nothing."""
+    series = _without_exit(_up_to(series, until_s))
     start_s = first_step_s if first_step_s is not None and first_step_s < series.times[-1] else 0.0
     warmup_s = _warmup(series, start_s)
     coarse, fine = _bins(series, warmup_s, BINS), _bins(series, warmup_s, FINE)
@@ -146,6 +149,12 @@ def _event(level: float, noise: float) -> float:
 
 
 # ------------------------------------------------------------------ reductions
+def _up_to(series: Series, end_s: float | None) -> Series:
+    """Without what came after that; the whole when nothing came before."""
+    end = len(series.times) if end_s is None else bisect.bisect_right(series.times, end_s)
+    return dataclasses.replace(series, times=series.times[:end], steps=series.steps[:end], values=series.values[:end]) if end else series
+
+
 def _without_exit(series: Series) -> Series:
     """Without the last moment of a process that gives its memory back while it ends."""
     last = bisect.bisect_left(series.times, series.times[-1] - EXIT_S)

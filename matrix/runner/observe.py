@@ -41,6 +41,7 @@ from matrix.runner.surroundings import Surroundings
 
 Seen = Literal["core", "exit", "sampled"]
 TAIL_LINES = 20
+AT_LIMIT = 0.9  # of our limit: a group that never held more was not killed for it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,6 +120,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     probed = _probes(folder, raw, hook)
     signals, exits = _traced(folder, raw)
     missing += checks.not_held(probed) + checks.blind_spots(raw.probes.prepared)
+    ended = _deaths(raw, ending, events, roles, kernel_lines, errors)
     return Observation(
         attempt=attempt.id,
         key=attempt.key,
@@ -128,7 +130,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         started_unix_s=raw.started_unix_s,
         progress=raw.progress,
         memory=memory,
-        curve=_curve(attempt, folder, raw, ending),
+        curve=_curve(attempt, folder, raw, ending, memory, deaths.initiating(ended)),
         processes=raw.processes,
         libraries=libraries,
         omp_registrations=registrations,
@@ -143,7 +145,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         kernel_lines=kernel_lines,
         output_tail=log.last_lines(stdout, TAIL_LINES) + log.last_lines(stderr, TAIL_LINES),
         dropped_output_bytes=raw.dropped_bytes,
-        deaths=_deaths(raw, ending, events, roles, kernel_lines, errors),
+        deaths=ended,
         limits=bounds,
         survivors_ended=raw.leftovers,
         paused_s=round(raw.paused_s, 3),
@@ -264,17 +266,21 @@ def _memory(attempt: Attempt, raw: Raw) -> Memory:
     )
 
 
-def _curve(attempt: Attempt, folder: Path, raw: Raw, ending: Exit) -> MemoryCurve | None:
+def _curve(attempt: Attempt, folder: Path, raw: Raw, ending: Exit, memory: Memory, began: Death | None) -> MemoryCurve | None:
+    """Up to the death that began it; the limit is left out where a kill came from another one, of a group nested below ours."""
     series = memory_curve.read(folder / "memory.csv") if raw.sampler.samples else None
     if series is None:
         return None
-    watched = ending.ended_by == "memory_watchdog"
+    watched, limit = ending.ended_by == "memory_watchdog", attempt.memory_limit_bytes
+    killed, peak = bool(memory.oom_kills), memory.peak_group_bytes
+    nested = bool(killed and limit and peak and peak < AT_LIMIT * limit)
     return memory_curve.describe(
         series,
         first_step_s=raw.progress.first_step_s,
-        limit_bytes=attempt.memory_limit_bytes,
-        died=watched or (ending.ended_by == "itself" and ending.returncode != 0),
-        oom=bool(raw.group and raw.group.oom_kills()),
+        limit_bytes=None if nested else limit,
+        died=watched or began is not None or (ending.ended_by == "itself" and ending.returncode != 0),
+        oom=killed,
+        until_s=began.time_s if began and began.role != "main" else None,
     )
 
 

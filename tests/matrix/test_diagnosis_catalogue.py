@@ -161,6 +161,20 @@ def test_a_thread_that_waits_or_works_for_the_same_call_or_elsewhere_is_no_race(
     assert all(entry.probability < 0.1 for entry in found.ranking if entry.cause == "native_thread_race")
 
 
+def test_a_thread_that_queues_at_the_allocator_within_a_call_of_its_own_is_no_idle_one() -> None:
+    queues = thread("futex_wait", "__lll_lock_wait_private", "_int_free", "add", python="job.py:20")
+    damaged = died(messages=says("heap damaged", "corrupted size vs. prev_size"), native_stack=thread("_int_free", "add"))
+    assert of({**damaged, "other_stacks": [queues]}).ranking[0].cause == "native_thread_race"
+    assert of(damaged).ranking[0].cause == "native_memory_corruption"
+
+
+def test_a_damaged_heap_under_a_probe_that_does_not_check_it_says_nothing_new() -> None:
+    damaged = died(messages=says("heap damaged", "double free or corruption (!prev)"))
+    answers = {("u", 1): segv(faults=[fault(0x7F1234567890)]), ("v", 1): lived(), ("v", 2): lived()}
+    told = [verdict(answers, probed={name: damaged}).ranking[0].cause for name in ("one_core", "checked_heap")]
+    assert told == ["native_bad_argument", "native_memory_corruption"]
+
+
 @pytest.mark.parametrize(("pool", "is_race"), [("libjob.so", True), ("libgomp.so.1", False)], ids=["a thread of its own", "of a pool"])
 def test_a_native_thread_in_the_same_library_is_a_race_when_no_pool_started_it(pool: str, is_race: bool) -> None:
     names = (("add_rows", "libjob.so"), ("run", pool), ("start_thread", "libc.so.6"), ("__clone3", "libc.so.6"))
@@ -269,6 +283,18 @@ def test_input_that_was_refused_is_damaged_input_and_no_ordinary_exception() -> 
     words = "Error -3 while decompressing data: invalid block type"
     facts = failed(python_error=raised("zlib.error", words), messages=says("corrupt input", f"zlib.error: {words}"))
     assert first(facts) == (figures.CORRUPT, "confirmed")
+
+
+def test_crashes_that_follow_one_sample_through_batch_sizes_and_orders_are_its_doing() -> None:
+    def at(step: int) -> dict[str, Any]:
+        return segv(faults=[fault(0x7F1234567000)], progress=Progress(last_step=step))
+
+    cured = {("v", 1): lived(), ("v", 2): lived()}
+    follows = {("u", 1): at(45), ("u", 2): at(22), ("w", 1): at(63), ("w", 2): at(31), **cured}
+    assert verdict(follows).ranking[0].cause == figures.CORRUPT
+    assert verdict({**follows, ("w", 2): at(40)}).ranking[0].cause == native.ARGUMENT
+    found = verdict({**follows, ("w", 1): at(45), ("w", 2): at(22)}).ranking[0]  # so does what fills up
+    assert (found.cause, found.grade) != (figures.CORRUPT, "confirmed")
 
 
 # ------------------------------------------------------------------ endings

@@ -73,6 +73,13 @@ def test_a_limit_that_was_met_between_two_samples_is_a_cliff_too() -> None:
     assert (seen.shape, seen.rise_at_end_bytes // MIB) == ("cliff", pytest.approx(400, abs=5))
 
 
+def test_what_others_hold_after_the_death_that_began_it_is_no_part_of_the_form() -> None:
+    series = made(lambda t: t * 20 * MIB if t < 10 else -150 * MIB)
+    seen = describe(series, first_step_s=2.0, limit_bytes=None, died=True, oom=True, until_s=12.0)
+    assert (seen.shape, seen.end_bytes // MIB) == ("linear", pytest.approx(400, abs=5))
+    assert describe(series, first_step_s=2.0, limit_bytes=None, died=True, oom=True).shape != "linear"
+
+
 def test_growth_that_ends_at_the_limit_is_no_cliff() -> None:
     seen = describe(made(lambda t: t * 10 * MIB), first_step_s=2.0, limit_bytes=480 * MIB, died=True, oom=True)
     assert seen.shape == "linear"
