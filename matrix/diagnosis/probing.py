@@ -54,7 +54,7 @@ def findings(case: Case, causes: Chances) -> Iterator[Finding]:
     for run in case.probed:
         name = next(iter(run.trial.probes))
         answer = _answer(case, run)
-        if answer is None or run.trial.cell != case.known_bad:
+        if answer is None or run.trial.cell != case.known_bad or (name == ONE_THREAD and _had_one_thread(case)):
             continue
         died = case.death_rate
         fact = f"under the probe {name} ({_how(run)}) it {'died alike' if answer == 'died' else _changed(case, run)}"
@@ -83,6 +83,12 @@ def _one_thread_by_axis(case: Case) -> Iterator[tuple[Observation, str]]:
                 yield run, outcome.kind
 
 
+def _had_one_thread(case: Case) -> bool:
+    """Whether no process had a second thread when it died: a probe that changes nothing teaches nothing."""
+    seen = [process.threads for death in case.bad_deaths for process in death.memory.processes]
+    return bool(seen) and all(threads == 1 for threads in seen)
+
+
 def propose(
     case: Case,
     shares: Mapping[str, float],
@@ -95,6 +101,7 @@ def propose(
     `shares`: probabilities of the causes, `unknown` among them.  All probes run the same cell, so the one with most bits has most per
     second."""
     tried = {next(iter(run.trial.probes)) for run in case.probed} | {ONE_THREAD for _ in _one_thread_by_axis(case)}
+    tried |= {ONE_THREAD} if _had_one_thread(case) else set()
     if (
         len(tried) >= MOST_PROBES
         or not case.result.reproduced

@@ -76,9 +76,20 @@ def _hang(death: Observation) -> Iterator[Finding]:
         yield finding(DEADLOCK, "began", death, -3.0, began)
     elif not busy:
         yield from _waits(death, found)
+    elif alone := _alone(death, found):
+        yield finding(STALL, "alone", death, 1.5, alone)
     if busy and death.load and death.load.runnable_mean > CROWDED * death.load.cpus:
         fact = f"{death.load.runnable_mean:.0f} threads wanted to run on {death.load.cpus} processors"
         yield finding(STALL, "load", death, 3.0, fact)
+
+
+def _alone(death: Observation, found: dict[int, HangClass]) -> str | None:
+    """Whether it is one thread of the process that makes the steps that spins: then it waits for nobody, and nobody disturbs it."""
+    spinning = [process for process in death.processes if found[process.pid] == "spin"]
+    if len(spinning) != 1 or spinning[0].role != "main" or (spinning[0].runnable_threads or 1) > 1:
+        return None
+    where = next((f" in {frame}" for frame in spinning[0].stack if ":" in frame), "")
+    return f"one thread of the main process uses the processor{where}, and makes no step"
 
 
 def _began(death: Observation) -> str | None:

@@ -19,9 +19,11 @@ from matrix.records import (
     ForkEvent,
     Frame,
     Load,
+    Memory,
     Message,
     Metric,
     Observation,
+    ProcessMemory,
     ProcessSeen,
     ProcessSettings,
     Progress,
@@ -338,6 +340,15 @@ def process(**facts: Any) -> ProcessSeen:
 def test_sleepers_in_locks_without_a_fork_are_a_deadlock() -> None:
     waits = process(wchan="futex_do_wait", threads=3, stack=["libpython in PyThread_acquire_lock_timed", "job.py:5 in work"])
     assert first(hung(processes=[waits])) == ("deadlock", "confirmed")
+
+
+def test_one_thread_that_spins_and_makes_no_step_is_a_stall_that_the_number_of_threads_could_not_cure() -> None:
+    spins = process(state="R", cpu_delta_s=0.9, runnable_threads=1, stack=["job.py:30 in clean"])
+    single = Memory(oom_kills=0, processes=[ProcessMemory(pid=7, role="main", threads=1)])
+    answers = {("u", 1): hung(processes=[spins], memory=single), ("v", 1): lived(), ("v", 2): lived()}
+    found = verdict(answers, probed={"one_thread": hung(processes=[spins])}).ranking[0]
+    assert (found.cause, found.grade) == ("cpu_bound_stall", "confirmed")
+    assert all("one_thread" not in fact.fact for fact in found.contradicts)
 
 
 def test_many_spinning_threads_on_few_processors_are_a_stall() -> None:
