@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -757,23 +756,11 @@ class Plan:
 def to_json(record: Any) -> str:
     """JSON text of a record, a line for each field, in their order.
 
-    Line by line because json is ten times slower when it indents, and an attempt's record is written at the end of every attempt."""
-    lines = [f' "{name}": {_value_to_json(value)}' for name, value in vars(record).items()]
+    Raises ValueError for what cannot be written, such as text that is not Unicode."""
+    from pydantic_core import to_json as encode  # here: `--help` must not pay for it
+
+    lines = [f' "{name}": {encode(value).decode()}' for name, value in vars(record).items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-_encode = json.JSONEncoder(default=vars, ensure_ascii=False).encode
-
-
-def _value_to_json(value: Any) -> str:
-    """Most fields of most records are nothing or empty, and setting up an encoder costs more than the rest."""
-    if value is None:
-        return "null"
-    if type(value) is int:
-        return str(value)
-    if not value and isinstance(value, list | dict):
-        return "{}" if isinstance(value, dict) else "[]"
-    return _encode(value)
 
 
 def from_json(kind: type[T], text: str | bytes) -> T:
