@@ -27,7 +27,7 @@ EXTENSIONS = re.compile(r"^Extension modules: (.+?) \(total: \d+\)$", re.MULTILI
 THREAD = re.compile(r"^(?P<current>Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
 
 
-def text(path: Path) -> str:
+def text(path: Path | str) -> str:
     """The last few MiB of a file, decoded whatever is in it; "" when it is not there."""
     try:
         descriptor = os.open(path, os.O_RDONLY)  # at every attempt, mostly of a small file or none

@@ -183,8 +183,10 @@ def remove_registrations(pids: set[int], shm: Path = SHM) -> None:
 
 
 def _registration_files(pids: set[int], shm: Path) -> Iterator[tuple[int, Path]]:
-    names = os.listdir(shm) if shm.is_dir() else []  # noqa: PTH208 - a fifth of the time, at the end of every attempt
-    for found in filter(None, map(REGISTRATION.fullmatch, sorted(name for name in names if name.startswith("__KMP")))):
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = [name for name in os.listdir(shm) if name.startswith("__KMP")]  # noqa: PTH208 - a fifth of the time, at every attempt's end
+    for found in filter(None, map(REGISTRATION.fullmatch, sorted(names))):
         if int(found["pid"]) in pids:
             yield int(found["pid"]), shm / found[0]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
+import select
 import threading
 import time
 from collections.abc import Mapping
@@ -147,42 +147,40 @@ class Supervisor:
         self.tree = Tree(self.token, 0, self.group)
         next_look, next_judge, last = FIRST_LOOK_S, 0.0, self._now()
         to_file, space = self.probes.prepared.total.to_file, Space()
-        with selectors.PollSelector() as selector:  # a handful of descriptors for a short time: epoll takes a call for each
-            selector.register(child.status_fd, selectors.EVENT_READ)
-            if self.exits.fileno() >= 0:
-                selector.register(self.exits, selectors.EVENT_READ)
-            for descriptor in () if to_file else readers:
+        poll = select.poll()  # a handful of descriptors for a short time: epoll takes a call for each
+        for descriptor in (child.status_fd, self.exits.fileno(), *(() if to_file else readers)):
+            if descriptor >= 0:
                 os.set_blocking(descriptor, False)
-                selector.register(descriptor, selectors.EVENT_READ)
-            while not child.over and not self._cannot_be_ended():
-                due = sampler.next_s if self.job.watch else next_judge
-                ready = selector.select(max(0.0, due - self._now()))
-                self._forgive(self._now() - max(due, last))  # before what was written meanwhile is read
-                for key, _ in ready:
-                    if key.fd == child.status_fd:
-                        child.read_status()
-                        self._note_start(child)
-                    elif key.fileobj is self.exits:
-                        self.exits.read()
-                        self._look_at_once |= bool(self.exits.dumping) and bool(self.exits.dumping & self.tree.pids())
-                        self.exits.dumping.clear()
-                    elif not self._read(key.fd, readers[key.fd], sinks):
-                        selector.unregister(key.fd)
-                for descriptor in readers if to_file else ():
-                    self._read(descriptor, readers[descriptor], sinks)
-                    space.give_back(descriptor)
-                last = now = self._now()
-                if child.pid and self.probes.due(now):
-                    self.probes.look(now, self.tree.pids())
-                if (now >= next_look or self._look_at_once) and child.pid:
-                    self._look(now, sampler, live)
-                    next_look = now + LOOK_S
-                if self.job.watch and now >= sampler.next_s:
-                    sampler.sample(now, self.parser.last_step)
-                    self.surroundings.sample(now)
-                if now >= due:
-                    self._judge(now, stop, sampler)
-                    next_judge = now + JUDGE_S
+                poll.register(descriptor, select.POLLIN)
+        while not child.over and not self._cannot_be_ended():
+            due = sampler.next_s if self.job.watch else next_judge
+            ready = poll.poll(max(0.0, due - self._now()) * 1000)
+            self._forgive(self._now() - max(due, last))  # before what was written meanwhile is read
+            for descriptor, _ in ready:
+                if descriptor == child.status_fd:
+                    child.read_status()
+                    self._note_start(child)
+                elif descriptor == self.exits.fileno():
+                    self.exits.read()
+                    self._look_at_once |= bool(self.exits.dumping) and bool(self.exits.dumping & self.tree.pids())
+                    self.exits.dumping.clear()
+                elif not self._read(descriptor, readers[descriptor], sinks):
+                    poll.unregister(descriptor)
+            for descriptor in readers if to_file else ():
+                self._read(descriptor, readers[descriptor], sinks)
+                space.give_back(descriptor)
+            last = now = self._now()
+            if child.pid and self.probes.due(now):
+                self.probes.look(now, self.tree.pids())
+            if (now >= next_look or self._look_at_once) and child.pid:
+                self._look(now, sampler, live)
+                next_look = now + LOOK_S
+            if self.job.watch and now >= sampler.next_s:
+                sampler.sample(now, self.parser.last_step)
+                self.surroundings.sample(now)
+            if now >= due:
+                self._judge(now, stop, sampler)
+                next_judge = now + JUDGE_S
 
     def _forgive(self, late_s: float) -> None:
         """A child that could not be followed meanwhile has not been silent."""

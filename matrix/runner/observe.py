@@ -98,7 +98,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     libraries = _libraries(folder, raw, core)
     threads = set(core.threads) if core else set()  # the kernel's segfault lines name the thread, not the process
     kernel_lines, unreadable = raw.kernel.lines_for(set(raw.pids) | set(events) | threads)
-    stdout, stderr = log.text(folder / "stdout.log"), log.text(folder / "stderr.log")
+    stdout, stderr = log.text(f"{folder}/stdout.log"), log.text(f"{folder}/stderr.log")
     errors = stdout.replace("\r\n", "\n") if raw.pty else stderr  # a terminal ends lines so
     if raw.sampler.too_large:
         missing.append(NotCollected(what="PSS", why=WHY_TOO_LARGE))
@@ -316,10 +316,10 @@ def _crashed(raw: Raw, ending: Exit, events: dict[int, ExitEvent]) -> list[int]:
 
 
 def _hook(folder: Path, raw: Raw, missing: list[NotCollected]) -> HookFacts:
-    path = folder / "hook.jsonl"
     if not raw.hook:
         missing.append(NotCollected(what="hook", why="switched off by the specification"))
         return HookFacts()
+    path = folder / "hook.jsonl"
     if not path.exists():
         missing.append(NotCollected(what="hook", why="no Python process of this attempt loaded it (not Python, or python -I, -S or -E)"))
     return read_hook(path, raw.started_unix_s)
