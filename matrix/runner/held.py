@@ -21,6 +21,7 @@ class Held:
     descriptor_limit: int | None = None
     figures: dict[str, int] = dataclasses.field(default_factory=dict)
     prefix: str  # of its rows, behind time and step
+    looked: bytes | None = None  # its statm when its figures were last read
 
     def record(self, pid: int) -> ProcessMemory:
         figures = self.figures

@@ -2,7 +2,9 @@
 
 Every sample reads /proc/PID/statm and the cgroup's usage with descriptors that stay open (2 us a process, four times as
 much in a thread that has just been woken; psutil elsewhere).  Another process than the main one whose memory did not change
-between two full samples is read at full samples only, every fifth, until it does; its last figure stands for it meanwhile.
+between two full samples is read at full samples only, until it does; its last figure stands for it meanwhile.  A full sample
+is every fifth, and every tenth while nothing but the main process changes.  So it is with the dearer figures of such a process: they
+are read at every fourth look.
 What costs more is read less often, and everything is paced by its own cost: a tree of hundreds of processes is sampled less
 often, not at a higher price.  Rows go to memory.csv in long form, one figure a row, so that
 a new kind needs no new format.
@@ -25,7 +27,8 @@ from matrix.runner.held import Held
 PAGE = os.sysconf("SC_PAGE_SIZE")
 LINUX = Path("/proc/self").exists()
 FAST_S, FAST_FOR_S = 0.01, 10.0  # 100 Hz while a program loads and takes its first steps, which is where most of its shape is
-FULL_EVERY = 5  # samples: all processes, not only those that change
+FULL_EVERY, FULL_AT_REST = 5, 10  # samples: all processes, not only those that change
+LOOKS_AT_REST = 4  # looks: also at those that do not change
 SLOW_S = 0.05  # then 20 Hz: a death within a step is still seen, at a third of a percent of a core
 FIRST_SHARES_S = 1.0  # a child that is gone by then is left alone
 SAMPLE_COSTS, LOOK_COSTS, SHARES_COSTS = 66, 400, 100  # the next one no sooner than so many times its CPU: 1.5 %, 0.25 %, 1 % of a core
@@ -81,7 +84,9 @@ class Sampler:
         self._latest: dict[int, bytes] = {}  # pid -> its last statm
         self._raw: list[tuple[float, int | None, list[tuple[int, bytes]], bytes | None]] = []  # time, step, statm of those read, usage
         self._rows: dict[int, tuple[int, bytes, str, str]] = {}  # pid -> RSS, its statm, rows without time and step, as last settled
+        self._joined: tuple[int, list[str]] | None = None  # RSS and rows of all of them; None: one has changed since
         self._light = 0  # samples of changing processes until all are read again
+        self._looks = 0
         self._tree: dict[str, int] = {}  # figures of the whole tree as last written
         self._sample, self._look, self._shares = Pace(SAMPLE_COSTS), Pace(LOOK_COSTS), Pace(SHARES_COSTS, FIRST_SHARES_S)
         self._check = Pace(CHECK_COSTS)
@@ -105,7 +110,9 @@ class Sampler:
         if due or few:  # a worker that dies early must have been told from a helper
             self._name_roles(pids)
         if due:
-            rows = [row for pid in sorted(pids) if pid in self._held for row in self._details(now_s, pid)]
+            all_of_them = self._looks % LOOKS_AT_REST == 0
+            self._looks += 1
+            rows = [row for pid in sorted(pids) if all_of_them or self._has_changed(pid) for row in self._details(now_s, pid)]
             self._file.write(rows + self._of_the_tree(now_s))
             self._look.spent(now_s, 0.0, time.thread_time() - began)
         self._file.flush()
@@ -114,7 +121,7 @@ class Sampler:
         for pid in set(self._open) - pids:
             self._drop(pid)
         for pid in (set(self._rows) | set(self._latest)) - pids:
-            self._rows.pop(pid, None)
+            self._remove_rows(pid)
             self._latest.pop(pid, None)
         new = pids - set(self._pss)
         for pid in new:
@@ -140,8 +147,12 @@ class Sampler:
                 self._set_rows(pid, self._rows[pid][1])
         self._fresh = {pid for pid in self._fresh & pids if not self._held[pid].figures}
 
+    def _has_changed(self, pid: int) -> bool:
+        return pid == self._main or self._held[pid].looked != self._latest.get(pid)
+
     def _details(self, now_s: float, pid: int) -> list[str]:
         held = self._held[pid]
+        held.looked = self._latest.get(pid)
         found = process_memory.details(pid)
         held.peak = max(held.peak, found.get("hwm", 0))
         changed = {kind: value for kind, value in found.items() if held.figures.get(kind) != value}
@@ -180,10 +191,10 @@ class Sampler:
             read = self._read(self._moving)
             self._sample.again(now_s, every_s)
         else:
-            self._light = FULL_EVERY - 1
             began = time.thread_time()
             read = self._read_all()
             self._sample.spent(now_s, every_s, time.thread_time() - began)
+            self._light = (FULL_AT_REST if self._moving.keys() == {self._main} else FULL_EVERY) - 1
         self._latest.update(read)
         self._raw.append((now_s, step, read, usage))
         if now_s >= self._shares.next_s and self._latest:
@@ -193,16 +204,16 @@ class Sampler:
         """Write the samples that were read since the last time, and count them."""
         for now_s, step, read, usage in self._raw:
             self._step = "" if step is None else str(step)
-            stamp = f"{now_s:.3f},{self._step}"
             for pid, statm in read:
                 if pid not in self._rows or self._rows[pid][1] != statm:
                     self._held[pid].last_s = now_s
                     self._set_rows(pid, statm)
-            rows = [stamp + row for _, _, *both in self._rows.values() for row in both]
-            if rows:
-                self._count(sum(row[0] for row in self._rows.values()), step)
-                rows += [] if usage is None else [f"{stamp},,tree,,host,used,{int(usage)}\n"]
-                self._file.write(rows)
+            if self._rows:
+                stamp = f"{now_s:.3f},{self._step}"
+                total, rows = self._joined = self._joined or self._join()
+                self._count(total, step)
+                used = [] if usage is None else [f"{stamp},,tree,,host,used,{int(usage)}\n"]
+                self._file.write([stamp + row for row in rows] + used)
         for pid in self._rows if self._raw else ():
             self._held[pid].last_s = self._raw[-1][0]
         self._raw.clear()
@@ -213,8 +224,16 @@ class Sampler:
         held.peak = max(held.peak, rss)
         if rss:
             self._rows[pid] = rss, statm, f"{held.prefix}rss,{rss}\n", f"{held.prefix}shared,{shared}\n"
+            self._joined = None
         else:
-            self._rows.pop(pid, None)
+            self._remove_rows(pid)
+
+    def _remove_rows(self, pid: int) -> None:
+        self._rows.pop(pid, None)
+        self._joined = None
+
+    def _join(self) -> tuple[int, list[str]]:
+        return sum(row[0] for row in self._rows.values()), [row for _, _, *both in self._rows.values() for row in both]
 
     def exceeds(self, now_s: float, limit_bytes: int) -> bool:
         """Whether the tree holds more than that: by RSS, then, because forked processes share pages, by PSS where it can be read."""

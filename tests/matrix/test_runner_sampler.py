@@ -14,7 +14,7 @@ import pytest
 
 from matrix.runner import cgroup
 from matrix.runner.curve_file import HEADER, CurveFile
-from matrix.runner.sampler import FAST_S, FULL_EVERY, SAMPLE_COSTS, SLOW_S, Pace, Sampler
+from matrix.runner.sampler import FAST_S, FULL_AT_REST, SAMPLE_COSTS, SLOW_S, Pace, Sampler
 from tests.matrix.conftest import Observe
 
 MIB = 1 << 20
@@ -174,12 +174,12 @@ def test_a_process_that_does_not_change_keeps_its_last_figure_and_one_that_begin
         child.stdin.write("go\n")
         child.stdin.flush()
         assert child.stdout.readline() == "grown\n"
-        for at in range(20, 20 + FULL_EVERY):
+        for at in range(20, 20 + FULL_AT_REST):
             sampler.sample(at / 100, None)
         sampler.close()
         child.stdin.close()
     rows = [line.split(",") for line in (tmp_path / "memory.csv").read_text().splitlines() if f",{child.pid}," in line and ",rss," in line]
-    assert [row[0] for row in rows] == [f"{at / 100:.3f}" for at in range(20 + FULL_EVERY)]
+    assert [row[0] for row in rows] == [f"{at / 100:.3f}" for at in range(20 + FULL_AT_REST)]
     assert int(rows[-1][-1]) - int(rows[0][-1]) > 40 * MIB
 
 
