@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 
 from matrix.diagnosis.case import Case
@@ -12,6 +13,7 @@ from matrix.evidence.deaths import initiating
 from matrix.records import Finding, Observation, ProcessSeen
 
 DEADLOCK, STALL = "deadlock", "cpu_bound_stall"
+ENOUGH_LOOKS = 5
 CROWDED = 3.0  # threads that want to run for every processor
 REMOTE = ("tcp_", "inet_")  # kernel functions: who it waits for may be on another machine
 TRACKER = "resource_tracker.py:"  # multiprocessing's helper always waits on a pipe
@@ -81,6 +83,18 @@ def _hang(death: Observation) -> Iterator[Finding]:
     if busy and death.load and death.load.runnable_mean > CROWDED * death.load.cpus:
         fact = f"{death.load.runnable_mean:.0f} threads wanted to run on {death.load.cpus} processors"
         yield finding(STALL, "load", death, 3.0, fact)
+
+
+def crowded(case: Case) -> str:
+    """Of a known-bad cell that lives: whether all its runs were short of processors, and how to have slow runs judged; "" if not."""
+    loads = [run.load for run in case.survivors if run.trial.cell == case.known_bad and run.load and run.load.looks >= ENOUGH_LOOKS]
+    if not loads or not all(load.runnable_mean > CROWDED * load.cpus for load in loads):
+        return ""
+    threads, cpus = statistics.median(load.runnable_mean for load in loads), loads[0].cpus
+    return (
+        f" But {threads:.0f} threads on average wanted to run on {cpus} processors, which makes every step slow: if being slow is"
+        " the failure, set limits.wall to what a good run may take, and slow runs count as deaths."
+    )
 
 
 def _alone(death: Observation, found: dict[int, HangClass]) -> str | None:

@@ -16,6 +16,7 @@ from matrix.records import (
     Exit,
     ForkEvent,
     Library,
+    Load,
     Memory,
     NotCollected,
     Observation,
@@ -237,6 +238,13 @@ def test_no_death_is_healthy_with_a_probability_that_grows_with_the_runs() -> No
     found = verdict({("u", 1): lived()})
     assert (found.status, found.ranking[0].cause, found.fix) == ("healthy", "healthy", None)
     assert found.ranking[0].probability == pytest.approx((found.runs + 1) / (found.runs + 2), abs=1e-3)
+
+
+@pytest.mark.parametrize(("threads", "said"), [(10.7, True), (2.0, False)])
+def test_a_program_that_lives_but_crowds_the_processors_is_healthy_and_told_how_slow_runs_are_judged(threads: float, said: bool) -> None:
+    found = verdict({("u", 1): lived(load=Load(cpus=2, runnable_mean=threads, runnable_most=20, looks=20))})
+    assert (found.status, found.fix, found.ranking[0].culprit) == ("healthy", None, {})
+    assert ("set limits.wall" in found.status_text) == said
 
 
 def test_a_program_that_cannot_run_here_is_not_called_healthy() -> None:
