@@ -410,6 +410,19 @@ class SignalSent:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Scheduler:
+    """What a scheduler said of the job in which it ran, right after its end or when it was asked to end."""
+
+    name: Literal["slurm"]
+    job: str
+    state: str = ""  # as the scheduler calls it: "RUNNING", "COMPLETING" (it is ending the job), "TIMEOUT"; "": it did not answer
+    reason: str = ""  # "TimeLimit"; "": none
+    preempted: bool = False  # it makes room for another job
+    requeued: bool = False  # it goes back into the queue, and will begin anew
+    ends_unix_s: float | None = None  # when the job's time is over; None: no limit, or not known
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PythonError:
     """The last uncaught exception that was printed."""
 
@@ -527,6 +540,7 @@ class Observation:
     trends: list[Trend] = dataclasses.field(default_factory=list)
     load: Load | None = None  # None: never looked
     signals_sent: list[SignalSent] = dataclasses.field(default_factory=list)  # SIGKILL, TERM, INT, HUP, QUIT, ABRT; all if traced
+    scheduler: Scheduler | None = None  # None: not asked, or no job of one
     native_imports: list[str] = dataclasses.field(default_factory=list)  # packages with native modules in the order of import; []: unknown
     env_at_exec: dict[str, str] = dataclasses.field(default_factory=dict)  # of the main process: what runtimes read, no secrets
     probes: list[ProbeResult] = dataclasses.field(default_factory=list)  # one for each probe of the trial

@@ -69,6 +69,7 @@ CAUSES = (
 )
 GROWING = ("linear", "staircase")
 GIB = 1 << 30
+AT_LIMIT = 0.9  # of the limit: a group that never held more was not killed for it
 FAR_BELOW = 0.7  # of the limit: a peak below this was not stopped by it
 FIRST_STEPS = 5
 SHORT_S = 2.0  # a death before that leaves too few samples and looks to tell forms or processes apart
@@ -99,13 +100,25 @@ def findings(case: Case) -> Iterator[Finding]:
 
 def _killed(death: Observation) -> Iterator[Finding]:
     memory = death.memory
-    proof = f"the kernel's OOM counter of the attempt's own group rose to {memory.oom_kills}, limit {_size(memory.limit_bytes)}"
+    whose = "the attempt's own group" if memory.isolation.startswith("cgroup") else "the group that it ran in"  # not of our making
+    proof = f"the kernel's OOM counter of {whose} rose to {memory.oom_kills}, {_limit_met(memory)}"
     if memory.oom_kills is None and any(each.oom for each in death.deaths):
         proof = "the kernel's log says that it killed a process of it for memory"
     elif not memory.oom_kills:
         proof = f"the process tree passed the limit of {_size(memory.limit_bytes)} and was ended by this tool"
     for cause in NAMES:
         yield finding(cause, "killed", death, 4.0, proof, "observation.json")
+
+
+def _limit_met(memory: Memory) -> str:
+    """In words: our own limit, or a lower one of a group nested below ours, which its high-water mark gives away."""
+    if _own_limit_met(memory):
+        return f"limit {_size(memory.limit_bytes)}"
+    return f"at {_size(memory.peak_group_bytes)}, by a lower limit of a group within it"
+
+
+def _own_limit_met(memory: Memory) -> bool:
+    return memory.limit_bytes is None or memory.peak_group_bytes is None or memory.peak_group_bytes >= AT_LIMIT * memory.limit_bytes
 
 
 # ------------------------------------------------------------------ the form of the curve
@@ -350,7 +363,7 @@ def _name(observation: Observation, axis: str) -> str:
 def _peak(observation: Observation) -> int:
     """What the limit counts, as far as it is known, without file cache."""
     curve, memory = observation.curve, observation.memory
-    if memory.oom_kills and memory.limit_bytes:
+    if memory.oom_kills and memory.limit_bytes and _own_limit_met(memory):
         return memory.limit_bytes
     if curve and curve.series == "group":
         return curve.peak_bytes

@@ -9,7 +9,7 @@ from matrix.diagnosis.cause import finding
 from matrix.diagnosis.limits import TIMERS
 from matrix.diagnosis.native import FAULTS
 from matrix.evidence.deaths import initiating
-from matrix.records import Finding, Observation, SignalSent
+from matrix.records import Finding, Observation, Scheduler, SignalSent
 
 EXTERNAL, EXIT, TIME = "external_signal", "library_exit", "watchdog_or_time_limit"
 KILLED: dict[sigkill.Grade, float] = {
@@ -23,11 +23,19 @@ KILLED: dict[sigkill.Grade, float] = {
     "unknown": 1.0,
 }  # nats for a signal from outside
 NAMED = 4.0  # the sender was seen
+SAID_BY_SCHEDULER = 5.0
+OVER_S = 1.0  # a scheduler ends nothing before its time, but for clocks that differ
+TIME_IS_UP = ("TimeLimit", "TIMEOUT", "DEADLINE", "JobDeadlineReached")
 
 
 def findings(death: Observation, name: str) -> Iterator[Finding]:
     """`name`: the signal that began this death."""
-    if name == "SIGKILL":
+    cause, why = by_scheduler(death.scheduler, death.started_unix_s + death.wall_s)
+    if name in ("SIGKILL", "SIGTERM") and cause and not death.memory.oom_kills:
+        yield finding(cause, "scheduler", death, SAID_BY_SCHEDULER, f"{name}: {why}")
+        if cause == TIME:
+            yield finding(EXTERNAL, "signal", death, -2.0, f"{name} came for a reason that is known: {why}")
+    elif name == "SIGKILL":
         yield from _kill(death)
     elif name in FAULTS:
         yield from _fault(death, name)
@@ -78,3 +86,22 @@ def _by_others(death: Observation, name: str) -> SignalSent | None:
     first = initiating(death.deaths)
     others = [one for one in sigkill.sent(death, name) if one.from_pid not in (0, one.to_pid)]
     return next((one for one in others if first and one.to_pid == first.pid), others[0] if others else None)
+
+
+def by_scheduler(job: Scheduler | None, at_unix_s: float) -> tuple[str, str]:
+    """Which cause a scheduler's account speaks for when its job was ended at that time, and in a sentence why; ("", "") for none."""
+    if job is None:
+        return "", ""
+    who = f"{job.name.capitalize()} ended job {job.job}"
+    said = " ".join(filter(None, (job.state, job.reason)))
+    if job.reason in TIME_IS_UP or job.state in TIME_IS_UP:
+        return TIME, f"{who} because its time limit was reached (it says {said})"
+    if not job.state and job.ends_unix_s is not None and at_unix_s >= job.ends_unix_s - OVER_S:
+        return TIME, f"the time of {job.name.capitalize()} job {job.job} was over for {max(0.0, at_unix_s - job.ends_unix_s):.0f} s"
+    if job.preempted:
+        return EXTERNAL, f"{who} to make room for another job (preempted)"
+    if job.requeued:
+        return EXTERNAL, f"{who} and put it back into the queue: preempted by another job, or asked to by somebody"
+    if job.state in ("COMPLETING", "CANCELLED"):
+        return EXTERNAL, f"{who} before the program had ended: somebody cancelled it (it says {said})"
+    return "", ""

@@ -15,7 +15,6 @@ from matrix.records import CrashPattern, Fact, Ranked
 
 WIDTH = 110
 REWORDED = (
-    ("of the attempt's own group", "of its own group"),
     (", limit unknown size", ""),
     ("main 0", "the main process"),  # no source names its pid
     ("the kernel log could not be read", "no line of a kernel log that is known to be about it was given"),

@@ -18,6 +18,7 @@ from matrix.records import Finding
 
 FIELDS = ("JobID", "State", "ExitCode", "MaxRSS", "ReqMem", "Elapsed", "Timelimit", "NodeList", "DerivedExitCode")
 SACCT = "sacct -j JOBID -P --format=" + ",".join(FIELDS)
+SAW_NATS = 4.0
 Meaning = tuple[str, str, str, str | None, float]  # proves, does not prove, grade, cause, nats
 STATES: dict[str, Meaning] = {
     "OUT_OF_MEMORY": (
@@ -74,6 +75,11 @@ STATE = re.compile(rf"^\s*(?P<state>{'|'.join(STATES)})\+?(?: by (?P<uid>\d+))?\
 CONTROL = re.compile(rf"\bJobState=(?P<state>{'|'.join(STATES)})\b")
 EVENTS = re.compile(r"Detected (?P<count>\d+) oom[_-]kill events?(?:\(s\))? in (?:StepId=|step )(?P<step>[\w.+]+)")
 LIMIT_LINE = re.compile(r"(?:STEP|JOB) (?P<id>\S+) .*CANCELLED AT (?P<when>\S+) (?P<why>DUE TO [A-Z ]+)?")
+EXCEEDED = re.compile(
+    r"(?:(?:StepId=|[Ss]tep |[Jj]ob )(?P<step>\d[\w.+]*) exceeded (?:memory limit|\w+ memory limit) \((?P<held>\d+) > (?P<limit>\d+)\)"
+    r"|Exceeded job memory limit)(?:, being killed)?"
+)
+MEMORY = ("memory_working_set", "memory_retention", "memory_worker_multiplication", "memory_allocator_retention")
 PAIR = re.compile(r"(\d+):(\d+)")
 SIZE = re.compile(r"^([\d.]+)([KMGT]?)[nc]?$")
 
@@ -135,11 +141,42 @@ def lines(source: Source) -> Iterator[Part]:
         groups = {f"job_{job[0]}": where} if job else {}
         yield Part(kinds=frozenset(("slurm",)), pieces=[piece], group_kills=int(match["count"]), groups=groups)
         return
+    if exceeded := EXCEEDED.search(source.tail):
+        yield _exceeded(source, exceeded)
+        return  # the CANCELLED that follows is Slurm's own doing
     for match in LIMIT_LINE.finditer(source.tail):
         state = {"DUE TO TIME LIMIT": "TIMEOUT", "DUE TO PREEMPTION": "PREEMPTED", "DUE TO NODE FAILURE": "NODE_FAIL"}
         why = next((name for words, name in state.items() if (match["why"] or "").startswith(words)), "CANCELLED")
         yield _of_state(source.place(match[0][:60]), match[0][:160], why, "")
         return
+
+
+def _exceeded(source: Source, match: re.Match[str]) -> Part:
+    """Slurm without cgroups bounds memory by its own looks (OverMemoryKill); no counter of the kernel knows of it."""
+    where, job = source.place(match[0]), re.match(r"\d+", match["step"] or "")
+    held = f": {_shown_memory(match['held'])} held, {_shown_memory(match['limit'])} asked for" if match["held"] else ""
+    fact = f"Slurm itself ended it for memory{held}"
+    return Part(
+        kinds=frozenset(("slurm",)),
+        pieces=[
+            Piece(
+                where=where,
+                read=match[0],
+                proves=f"{fact}: it saw more than the job had asked for, and killed all of the step",
+                not_proves="what held the memory; pages that processes share are counted in each of them",
+                grade="another process",
+            )
+        ],
+        endings=[by_signal("SIGKILL", f"{where} (Slurm's words)", INFERRED)],
+        groups={f"job_{job[0]}": where} if job else {},
+        findings=[Finding(cause=cause, rule="scheduler", weight=SAW_NATS, fact=fact, attempt="remains", file=where) for cause in MEMORY],
+    )
+
+
+def _shown_memory(number: str) -> str:
+    """Old versions count in KiB, new ones in bytes: a job of less than 64 MiB is rarer than one of 64 GiB."""
+    count = int(number)
+    return _shown_bytes(count if count >= 64 << 20 else count * 1024)
 
 
 # ------------------------------------------------------------------ sacct

@@ -140,6 +140,9 @@ class Attached:
     def interrupted_s(self) -> float | None:
         return None
 
+    def asked_s(self) -> float | None:
+        return None
+
     def left(self) -> bool:
         return self._asked_to_leave
 

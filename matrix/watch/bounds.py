@@ -9,14 +9,13 @@ import contextlib
 import dataclasses
 import os
 import re
-import shutil
-import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from matrix.records import Filesystem
+from matrix.watch import slurm
 from matrix.watch.cgroups import Place, around
 
 Unit = Literal["bytes", "count", "s"]
@@ -24,7 +23,6 @@ LIMITS = re.compile(r"^(Max cpu time|Max open files|Max address space) +(\d+)\b"
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")
 MOST_PROCESSES = 16
-SLURM_S = 5.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +46,7 @@ class Bounds:
     def __init__(self, main: int, env: Mapping[str, str]) -> None:
         self.main = main
         self._limits: dict[int, str] = {}
-        self.ends_unix_s = job_ends(env)
+        self.ends_unix_s = slurm.ends(env)
         self._where = ""
         self._killed_before = 0  # in groups that it has left
         self._own: Place | None = None
@@ -70,7 +68,7 @@ class Bounds:
             return
         self._killed_before += self.oom_kills() or 0
         self._where = where
-        self.memory_groups = [place for place in memory if place.memory_limit()]
+        self.memory_groups = tightening(memory)
         self._pids_groups = [place for place in pids if place.pids_limit()]
         self._own = next(iter(memory), None)
         self._kills_before = self._own.oom_kills() if self._own else None
@@ -139,6 +137,15 @@ class Bounds:
         return [f"memory.oom.group is set in {groups[0].folder}: an OOM kill there would end this recorder too; its files stay"]
 
 
+def tightening(places: Sequence[Place]) -> list[Place]:
+    """Those with a limit; of nested ones with the same limit the outermost, which is met first: Slurm sets it for the job and the step."""
+    found: dict[int, Place] = {}
+    for place in places:
+        if limit := place.memory_limit():
+            found[limit] = place
+    return list(found.values())
+
+
 def _descriptors(pid: int) -> int:
     folder = f"/proc/{pid}/fd"
     return os.stat(folder).st_size or len(os.listdir(folder))  # noqa: PTH116, PTH208 - its size is their number since Linux 6.2
@@ -159,27 +166,6 @@ def _meminfo() -> dict[str, int]:
         found = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[0].rstrip(":") in wanted}
         return found if len(found) == len(wanted) else {}
     return {}
-
-
-# ------------------------------------------------------------------ time limits of schedulers
-def job_ends(env: Mapping[str, str]) -> float | None:
-    """When the scheduler ends the job; None: no scheduler that says so."""
-    with contextlib.suppress(KeyError, ValueError):
-        return float(env["SLURM_JOB_END_TIME"])  # set by Slurm 22.05 and later
-    if job := env.get("SLURM_JOB_ID"):
-        return _asked_of_slurm(job)
-    return None
-
-
-def _asked_of_slurm(job: str) -> float | None:
-    if not (program := shutil.which("scontrol")):
-        return None
-    with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
-        argv = [program, "show", "job", job]
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SLURM_S)
-        found = re.search(r"\bEndTime=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b", done.stdout)
-        return time.mktime(time.strptime(found[1], "%Y-%m-%dT%H:%M:%S")) if found else None
-    return None
 
 
 # ------------------------------------------------------------------ figures for people

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -50,8 +51,8 @@ def watch(
             fail(str(problem), BAD_INPUT)
         except session.NotWritten as problem:
             fail(f"[watch] {problem}", problem.status)
-        for line in words.summary(done.observation, done.outcome, done.verdict, done.where, done.proposal):
-            complain(f"[watch] {line}")
+        for line in words.summary(done.observation, done.outcome, done.verdict, done.where, done.proposal, done.asked):
+            complain(f"[{session.who(session.rank_of(os.environ))}] {line}")
         try:
             import reports
 

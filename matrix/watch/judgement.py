@@ -9,7 +9,7 @@ from matrix.diagnosis import judge
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.clusters import Crashes
 from matrix.diagnosis.verdict import build
-from matrix.records import NotCollected, Observation, Outcome, SignalSent, Trial, Verdict
+from matrix.records import NotCollected, Observation, Outcome, Scheduler, SignalSent, Trial, Verdict
 from matrix.runner.observe import Raw
 from matrix.search import Search
 from matrix.spec import Spec
@@ -23,7 +23,7 @@ def trial(spec: Spec) -> Trial:
     return Trial(id=1, cell=dict(spec.known_bad), purpose="find", why=WHY)
 
 
-def as_watched(observation: Observation, raw: Raw, *, oom_kills: int | None, unknown: str) -> Observation:
+def as_watched(observation: Observation, raw: Raw, *, oom_kills: int | None, unknown: str, scheduler: Scheduler | None) -> Observation:
     """The observation with what is different when nothing was imposed and, under --pid, nobody could wait for it.
 
     `oom_kills`: in the group that it was in, which other programs may share; `unknown`: why its end is not known."""
@@ -40,7 +40,7 @@ def as_watched(observation: Observation, raw: Raw, *, oom_kills: int | None, unk
         if unknown:
             missing.append(NotCollected(what="exit status", why=unknown))
     signals = [_by_whom(one, raw) for one in observation.signals_sent]
-    return dataclasses.replace(observation, memory=memory, exit=ending, signals_sent=signals, not_collected=missing)
+    return dataclasses.replace(observation, memory=memory, exit=ending, signals_sent=signals, scheduler=scheduler, not_collected=missing)
 
 
 def _by_whom(sent: SignalSent, raw: Raw) -> SignalSent:
@@ -60,7 +60,7 @@ def _by_whom(sent: SignalSent, raw: Raw) -> SignalSent:
 
 def outcome(observation: Observation, unknown: str) -> Outcome:
     found = judge.outcome(observation)
-    if observation.exit.returncode is None and not observation.exit.start_error and observation.exit.ended_by == "itself":
+    if observation.exit.returncode is None and not observation.exit.start_error and observation.exit.ended_by in ("itself", "nobody"):
         return dataclasses.replace(found, kind="censored", reason=unknown, signature=None)
     if found.signature:
         return dataclasses.replace(found, signature=Crashes().name(found.signature, observation))

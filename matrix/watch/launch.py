@@ -102,6 +102,7 @@ class Launched:
         self.child: Child = OwnChild(process, resource.getrlimit(resource.RLIMIT_CORE)[0] if core_bytes is None else core_bytes)
         self._by_reader = {stream.reader: stream for stream in self.streams}
         self._interrupted_s: float | None = None
+        self._asked_s: float | None = None
         self._handlers: dict[int, object] = {}
 
     # -------------------------------------------------------------- streams
@@ -169,6 +170,10 @@ class Launched:
         """When the user last pressed Ctrl-C, by the monotonic clock."""
         return self._interrupted_s
 
+    def asked_s(self) -> float | None:
+        """When it was first asked to end, by SIGTERM."""
+        return self._asked_s
+
     def typed(self) -> int | None:
         """Where keys come from, while this process is in the foreground."""
         if self.terminal.reads and self._inner and self.terminal.is_ours:
@@ -220,6 +225,8 @@ class Launched:
         """Keys reach the whole group, as from a terminal; another signal was sent to one process."""
         if number == signal.SIGINT:
             self._interrupted_s = time.monotonic()
+        if number == signal.SIGTERM and self._asked_s is None:
+            self._asked_s = time.monotonic()
         pid = self.child.pid
         if pid and self.child.ended is None:
             with contextlib.suppress(OSError):

@@ -47,6 +47,8 @@ GAPS = 10  # a silence counts when it is so many times the longest one before
 KEEP_S = 30.0
 INTERRUPT_S = 60.0  # a program that ends so soon after Ctrl-C ended because of it
 STARTUP_FACTOR = STALL_FACTOR = 3  # a program that works without a word is given so many times the patience
+ASKED_S = 2.0  # after SIGTERM what is known is written: a SIGKILL that follows may end this process too
+NEAR_S, NEAR_SHARE = 60.0, 0.05  # of the job's time, or of what was left of it at the start, left: it is near
 LATE = 1.05  # a run whose end is expected so much beyond its time limit is told
 
 
@@ -77,6 +79,7 @@ class Seen:
     hangs: list[Hang] = dataclasses.field(default_factory=list)
     memory_limit_bytes: int | None = None
     oom_kills: int | None = None
+    asked_s: float | None = None  # when it was first asked to end, by SIGTERM; None: it was not
     cpu_s: float = 0.0  # that recording took
     slowest: float = 1.0  # factor by which intervals were stretched at most
 
@@ -84,12 +87,12 @@ class Seen:
 class Recorder:
     def __init__(
         self, source: Source, folder: Path, *, token: str, group: Group | None, core: cores.CorePlan, env: dict[str, str], cwd: str,
-        options: Options, say: Callable[[str, bool], None],
+        options: Options, say: Callable[[str, bool], None], asked: Callable[[Raw, Seen], None] | None = None,
     ) -> None:  # fmt: skip
-        """`say`: a line for people, and whether it is a warning."""
+        """`say`: a line for people, and whether it is a warning; `asked`: is told once when it was asked to end and still runs."""
         self.source, self.folder, self.options, self.say = source, folder, options, say
         self.env, self.cwd, self.group, self.core, self.token = env, cwd, group, core, token
-        self.child = source.child
+        self.child, self._asked = source.child, asked
         self.seen = Seen()
         self.started_unix, self.started = time.time(), time.monotonic()
         self.governor = Governor(0.0)
@@ -120,9 +123,7 @@ class Recorder:
         try:
             self._follow()
             wall_s = self._now()
-            self.seen.cpu_s = self.governor.used_cpu_s
-            self.seen.oom_kills, self.seen.memory_limit_bytes = self.bounds.oom_kills(), self.bounds.memory_limit()
-            self.surroundings.space.end(wall_s)
+            self._count(wall_s)
             self.exits.read()
             self.tree.pids()  # who sent a signal may be one of its own that nobody has seen yet
             self.signals.read()
@@ -147,6 +148,8 @@ class Recorder:
                 if now >= next_look and not self.child.over:
                     self._safely(self._look, now)
                     next_look = now + (FIRST_BOUNDS_S if now < FAST_FOR_S else LOOK_S) * self.governor.factor
+                if self._asked and (at_s := self.source.asked_s()) and time.monotonic() - at_s >= ASKED_S:
+                    self._safely(self._still_runs, now)
                 if self.options.every_s and now >= next_line:
                     self.say(self._state(now), False)
                     next_line = now + self.options.every_s
@@ -157,6 +160,20 @@ class Recorder:
             self._paused_s += late_s
             self.patience.paused(late_s)
             self.parser.paused(late_s)
+
+    def _still_runs(self, now: float) -> None:
+        tell, self._asked = self._asked, None
+        if tell and not self.child.over:
+            self._look(now)
+            self._count(now)
+            tell(dataclasses.replace(self._raw(self.kernel, now), ended_by="nobody"), self.seen)
+
+    def _count(self, wall_s: float) -> None:
+        self.seen.cpu_s = self.governor.used_cpu_s
+        self.seen.oom_kills, self.seen.memory_limit_bytes = self.bounds.oom_kills(), self.bounds.memory_limit()
+        self.surroundings.space.end(wall_s)
+        if at_s := self.source.asked_s():
+            self.seen.asked_s = round(at_s - self.started, 3)
 
     def _sample(self, now: float) -> None:
         self.sampler.sample(now, self.parser.last_step)
@@ -278,17 +295,20 @@ class Recorder:
         return self._names
 
     def _foresee_time(self, now: float) -> None:
-        """The scheduler's limit, when the steps that are left will not fit."""
+        """The scheduler's limit, when the steps that are left will not fit, or when it is near and nothing says how many they are."""
         ends, left_s = self.bounds.ends_unix_s, self._left_s()
-        if ends is None or left_s is None or self._told_late:
+        if ends is None or self._told_late:
             return
-        room_s = ends - time.time()
-        if left_s > LATE * room_s:
-            self._told_late = True
-            step, total = self.parser.last_step or 0, self.parser.total_steps or 0
-            there = round(step + (total - step) * max(0.0, room_s) / left_s)
-            text = words.too_late(ends, room_s, there, total)
-            self._warn(outlook.Notice(limit="time of the job", text=text, at_s=now, step=step, in_s=room_s, at_step=there))
+        room_s, step, total, there = ends - time.time(), self.parser.last_step, self.parser.total_steps, None
+        if total:
+            if left_s is None or left_s <= LATE * room_s:
+                return
+            there = round((step or 0) + (total - (step or 0)) * max(0.0, room_s) / left_s)
+        elif room_s > max(NEAR_S, NEAR_SHARE * (ends - self.started_unix)):
+            return
+        self._told_late = True
+        text = words.too_late(ends, room_s, there, total)
+        self._warn(outlook.Notice(limit="time of the job", text=text, at_s=now, step=step, in_s=room_s, at_step=there))
 
     def _left_s(self) -> float | None:
         """Until all steps are taken, by the pace of the last quarter; None: unknown."""

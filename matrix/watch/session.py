@@ -10,27 +10,29 @@ import re
 import resource
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from matrix import folder as folders
 from matrix import records
 from matrix.assembly import Assembly
+from matrix.diagnosis.signals import by_scheduler
 from matrix.evidence import cores, environment
 from matrix.preview import plan_of
 from matrix.propose import CannotPropose
 from matrix.propose.masks import masked
-from matrix.records import Attempt, Observation, Outcome, Verdict
+from matrix.records import Attempt, Observation, Outcome, Scheduler, Verdict
 from matrix.runner import cgroup
 from matrix.runner.observe import Raw, observe
 from matrix.spec import Spec, load_spec
-from matrix.watch import attached, family, judgement, launch, proposal, words
+from matrix.watch import attached, family, judgement, launch, proposal, slurm, words
 from matrix.watch.attached import Attached
 from matrix.watch.launch import Launched
 from matrix.watch.recorder import Options, Recorder, Seen, begin
 
 PRIVATE = 0o600  # the command may hold a secret, and a copy of the file keeps the mode
 LONGEST_NAME = 60  # of a folder of runs
+SEVERAL = {"RANK": "WORLD_SIZE", "SLURM_PROCID": "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE", "PMI_RANK": "PMI_SIZE"}
 LARGEST_CORE = 2 << 30  # a larger one takes too long; of it the notes are read, which say what was mapped
 
 
@@ -43,6 +45,7 @@ class Done:
     outcome: Outcome
     verdict: Verdict
     proposal: Path | None  # a specification; None: there is nothing to settle
+    asked: str  # that it had been asked to end; "": it had not
 
 
 class NotWritten(Exception):
@@ -56,12 +59,12 @@ class NotWritten(Exception):
 class Notes:
     """Lines for people: all of them in watch.log, warnings always on standard error, the others where that is a terminal."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, who: str) -> None:
+        self.path, self._who = path, who
         self.show: Callable[[str], None] = complain
 
     def say(self, text: str, warning: bool) -> None:
-        line = f"[watch {words.stamp()}] {'WARNING: ' if warning else ''}{text}"
+        line = f"[{self._who} {words.stamp()}] {'WARNING: ' if warning else ''}{text}"
         with contextlib.suppress(OSError), self.path.open("a", encoding="utf-8") as sink:  # a full disk must not end the recording
             sink.write(line + "\n")
         if warning or os.isatty(2):
@@ -82,7 +85,7 @@ class Run:
         self.where = folders.create(name).resolve()
         self.argv, self.cwd, self.env, self.options = list(argv), cwd, env, options
         self.name = self.where.parent.name
-        self.notes = Notes(self.where / "watch.log")
+        self.notes = Notes(self.where / "watch.log", who(rank_of(os.environ)))
         records.write_text(self.where / "spec.yaml", proposal.as_it_was(self.name, argv, cwd, env), mode=PRIVATE)
         self.spec: Spec = load_spec(self.where / "spec.yaml")
         attempt, _ = Assembly(self.spec, self.where).attempt(1, judgement.trial(self.spec), None)
@@ -97,8 +100,25 @@ class Run:
 
     def finish(self, raw: Raw, seen: Seen, unknown: str) -> Done:
         """Everything from the last byte to the verdict."""
+        ended = raw.child.ended
+        scheduler = slurm.ask(raw.env) if ended and (ended.status or seen.asked_s) else None
+        observation, outcome, verdict = self._write(raw, seen, unknown, scheduler)
+        cause, _ = by_scheduler(scheduler, raw.started_unix_s + raw.wall_s)
+        path = self._proposal(raw.env, observation, verdict) if outcome.kind == "died" and not cause else None
+        asked = words.was_asked(observation, seen.asked_s) if ended and seen.asked_s is not None else ""
+        return Done(where=self.where, observation=observation, outcome=outcome, verdict=verdict, proposal=path, asked=asked)
+
+    def still_runs(self, raw: Raw, seen: Seen) -> None:
+        """It was asked to end: the SIGKILL that may follow must not cost what is known."""
+        scheduler = slurm.ask(raw.env)
+        why = words.asked(scheduler, raw.started_unix_s + raw.wall_s, raw.progress.last_step)
+        self._write(raw, seen, why, scheduler)
+        self.notes.say(f"{why}. What is known is written, for a SIGKILL may follow; python -m matrix report {self.where} shows it", True)
+
+    def _write(self, raw: Raw, seen: Seen, unknown: str, scheduler: Scheduler | None) -> tuple[Observation, Outcome, Verdict]:
         limited = dataclasses.replace(self.attempt, memory_limit_bytes=seen.memory_limit_bytes)
-        observation = judgement.as_watched(observe(limited, self.folder, raw), raw, oom_kills=seen.oom_kills, unknown=unknown)
+        observation = observe(limited, self.folder, raw)
+        observation = judgement.as_watched(observation, raw, oom_kills=seen.oom_kills, unknown=unknown, scheduler=scheduler)
         records.write(self.folder / "attempt.json", limited)  # so that a replay runs under it too
         records.write(self.folder / "observation.json", observation)
         if seen.hangs:
@@ -107,8 +127,7 @@ class Run:
         outcome = judgement.outcome(observation, unknown)
         verdict = judgement.verdict(self.spec, observation, outcome, self.env)
         records.write(self.where / "verdict.json", verdict)
-        path = self._proposal(raw.env, observation, verdict) if outcome.kind == "died" else None
-        return Done(where=self.where, observation=observation, outcome=outcome, verdict=verdict, proposal=path)
+        return observation, outcome, verdict
 
     def _proposal(self, env: dict[str, str], observation: Observation, verdict: Verdict) -> Path | None:
         path = self.where / "next.yaml"
@@ -128,10 +147,11 @@ def command(argv: Sequence[str], name: str | None, options: Options) -> Done:
     """Run a command as a shell would and record it.  Raises NotStarted, FolderError, NotWritten."""
     program = launch.find(argv[0])
     cwd = str(Path.cwd())
-    run = Run(name or name_of(argv), [program, *argv[1:]], cwd, {}, options)
+    rank = rank_of(os.environ)
+    run = Run((name or name_of(argv)) + ("" if rank is None else f"_rank{rank}"), [program, *argv[1:]], cwd, {}, options)
     with folders.locked(run.where), contextlib.ExitStack() as undo:
         token = f"watch-{os.getpid()}-{secrets.token_hex(4)}"
-        group = cgroup.create(token, None)
+        group = None if slurm.job(os.environ) else cgroup.create(token, None)  # or Slurm no longer counts its OOM kills
         if group:
             undo.callback(family.release, group)
         core, core_bytes = _core(cwd)
@@ -145,7 +165,8 @@ def command(argv: Sequence[str], name: str | None, options: Options) -> Done:
         source.take_signals()
         undo.callback(source.give_back_signals)
         recorder = Recorder(
-            source, run.folder, token=token, group=group, core=core, env=env, cwd=cwd, options=options, say=run.notes.say
+            source, run.folder, token=token, group=group, core=core, env=env, cwd=cwd, options=options, say=run.notes.say,
+            asked=run.still_runs,
         )  # fmt: skip
         _begin_notes(run, recorder)
         raw = recorder.run(kernel, exits)
@@ -177,7 +198,9 @@ def _notices(options: Options, core: cores.CorePlan) -> Iterator[str]:
     if not core.why_not:
         yield "core files are made, read and removed"
     if slurm := {
-        name: os.environ[name] for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS") if name in os.environ
+        name: os.environ[name]
+        for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_RESTART_COUNT")
+        if name in os.environ
     }:
         yield "under Slurm: " + " ".join(f"{name}={value}" for name, value in slurm.items())
 
@@ -232,6 +255,21 @@ def name_of(argv: Sequence[str]) -> str:
     rest = [word for word in argv[1:] if not word.startswith("-")]
     word = rest[0] if interpreter and rest else argv[0]
     return f"watch_{folders.safe(Path(word).name.removesuffix('.py'))}"[:LONGEST_NAME]
+
+
+def rank_of(env: Mapping[str, str]) -> int | None:
+    """Which of several the recorder itself was started as, by srun, mpirun or a launcher around it; None: it is the only one."""
+    for rank, size in SEVERAL.items():
+        numbers = env.get(rank, ""), env.get(size, "")
+        alone = rank == "SLURM_PROCID" and "SLURM_STEP_ID" not in env  # the batch script has these variables too
+        if all(number.isdecimal() for number in numbers) and int(numbers[1]) > 1 and not alone:
+            return int(numbers[0])
+    return None
+
+
+def who(rank: int | None) -> str:
+    """With which its lines begin: those of several come out mixed."""
+    return "watch" if rank is None else f"watch rank {rank}"
 
 
 def status(done: Done) -> int:

@@ -6,8 +6,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from matrix.diagnosis.signals import by_scheduler
 from matrix.evidence.progress import ProgressParser
-from matrix.records import Observation, Outcome, ProcessSeen, Verdict
+from matrix.records import Observation, Outcome, ProcessSeen, Scheduler, Verdict
 from matrix.runner.patience import Patience
 from matrix.runner.sampler import Sampler
 from matrix.watch.bounds import Reading, clock, size, span
@@ -52,11 +53,12 @@ def steps(parser: ProgressParser) -> str:
     return f"step {parser.last_step:,}" + (f" of {parser.total_steps:,}" if parser.total_steps else "")
 
 
-def too_late(ends_unix_s: float, room_s: float, there: int, total: int) -> str:
-    return (
-        f"the job's time ends at {clock(ends_unix_s)}, in {span(room_s)}; at this pace it will be at step {there:,} of {total:,} then: "
-        "save a checkpoint before, or ask for more time"
-    )
+def too_late(ends_unix_s: float, room_s: float, there: int | None, total: int | None) -> str:
+    """`there`: the step that it will have reached; None: nothing says how many there will be."""
+    ends = f"the job's time ends at {clock(ends_unix_s)}, in {span(room_s)}"
+    if there is None or total is None:
+        return f"{ends}: save a checkpoint before"
+    return f"{ends}; at this pace it will be at step {there:,} of {total:,} then: save a checkpoint before, or ask for more time"
 
 
 def hang(kind: str, patience: Patience, now_s: float, processes: Sequence[ProcessSeen]) -> str:
@@ -74,7 +76,25 @@ def hang(kind: str, patience: Patience, now_s: float, processes: Sequence[Proces
     return "\n".join(lines)
 
 
+def asked(scheduler: Scheduler | None, now_unix_s: float, step: int | None) -> str:
+    """That it was asked to end and has not done so yet."""
+    _, why = by_scheduler(scheduler, now_unix_s)
+    return (
+        "it was asked to end by SIGTERM and still runs" + (f" at step {step:,}" if step is not None else "") + (f": {why}" if why else "")
+    )
+
+
 # ------------------------------------------------------------------ at the end
+def was_asked(observation: Observation, asked_s: float) -> str:
+    """That somebody had asked it to end, and why, where that is known; "" where the verdict says so itself."""
+    if observation.exit.signal == "SIGTERM":
+        return ""
+    _, why = by_scheduler(observation.scheduler, observation.started_unix_s + observation.wall_s)
+    sent = next((one for one in observation.signals_sent if one.signal == "SIGTERM" and not one.by_tool and one.from_name), None)
+    by = f" by {sent.from_name} ({sent.from_pid})" if sent else ""
+    return f"it had been asked to end{by}, with SIGTERM, {span(observation.wall_s - asked_s)} before" + (f": {why}" if why else "")
+
+
 def ended(observation: Observation, outcome: Outcome) -> str:
     """How it ended, in a line."""
     ending = observation.exit
@@ -93,9 +113,9 @@ def ended(observation: Observation, outcome: Outcome) -> str:
     return f"it died{at}, {wall}: {outcome.signature if outcome.signature and outcome.signature != ending.signal else how}"
 
 
-def summary(observation: Observation, outcome: Outcome, verdict: Verdict, where: Path, proposal: Path | None) -> list[str]:
+def summary(observation: Observation, outcome: Outcome, verdict: Verdict, where: Path, proposal: Path | None, asked: str) -> list[str]:
     """The verdict of everything that one run can prove, with grades."""
-    lines = [ended(observation, outcome)]
+    lines = [ended(observation, outcome), *([asked] if asked else [])]
     peak = observation.memory.peak_tree_rss_bytes
     if peak:
         limit = observation.memory.limit_bytes

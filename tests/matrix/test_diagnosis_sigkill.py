@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
+from matrix.diagnosis import signals
 from matrix.diagnosis.sigkill import Attribution, attribute
-from matrix.records import Death, Exit, Limit, Memory, NotCollected, Observation, Trial
+from matrix.records import Death, Exit, Limit, Memory, NotCollected, Observation, Scheduler, Trial
 
 MIB, GIB = 1 << 20, 1 << 30
 KILLED = Death(pid=7, role="main", signal="SIGKILL", status=None, time_s=3.0, part="initiating")
@@ -86,3 +89,22 @@ def test_a_worker_that_was_killed_is_attributed_too() -> None:
 def test_our_own_end_of_a_hang_is_no_kill_to_attribute() -> None:
     ours = Exit(returncode=-9, signal="SIGKILL", ended_by="idle")
     assert graded(exit=ours, deaths=[dataclasses.replace(KILLED, part="teardown")]) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ({"state": "COMPLETING", "reason": "TimeLimit"}, "watchdog_or_time_limit"),
+        ({"state": "RUNNING", "preempted": True}, "external_signal"),
+        ({"state": "COMPLETING", "requeued": True}, "external_signal"),
+        ({"state": "COMPLETING"}, "external_signal"),
+        ({"ends_unix_s": SEEN.started_unix_s + SEEN.wall_s - 3}, "watchdog_or_time_limit"),  # it did not answer
+        ({"ends_unix_s": SEEN.started_unix_s + SEEN.wall_s + 60}, ""),
+        ({"state": "RUNNING", "ends_unix_s": 0.0}, ""),
+    ],
+)
+def test_a_schedulers_account_says_whether_time_or_a_person_ended_the_job(said: dict[str, object], cause: str) -> None:
+    job = Scheduler(name="slurm", job="7", **said)  # type: ignore[arg-type]
+    found = list(signals.findings(dataclasses.replace(SEEN, scheduler=job), "SIGKILL"))
+    supported = {one.cause for one in found if one.rule == "scheduler" and one.weight > 0}
+    assert supported == ({cause} if cause else set())

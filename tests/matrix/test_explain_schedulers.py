@@ -250,3 +250,14 @@ def test_a_job_that_still_runs_is_told_as_such(tmp_path: Path) -> None:
 
 def test_a_state_that_slurm_does_not_have_is_taken_for_a_file_and_refused() -> None:
     assert "No such file" in refused("--slurm", "EXPLODED")
+
+
+def test_a_step_that_slurm_itself_ended_for_memory_is_not_called_cancelled(tmp_path: Path) -> None:
+    words = (
+        "step 64\nslurmstepd-vm: error: StepId=1.batch exceeded memory limit (340656128 > 314572800), being killed\n"
+        "slurmstepd-vm: error: Exceeded job memory limit\nslurmstepd-vm: error: *** JOB 1 ON vm CANCELLED AT 2026-01-01T00:00:00 ***\n"
+    )
+    found = explained(written(tmp_path, "job.out", words))
+    assert found["ended"]["by"] == "SIGKILL"
+    assert {entry["cause"].partition("_")[0] for entry in found["ranking"][:4]} == {"memory"}
+    assert "324.9 MiB held, 300.0 MiB asked for" in piece(found, "exceeded memory limit")["proves"]

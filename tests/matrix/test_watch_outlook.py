@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from matrix.watch import cgroups
-from matrix.watch.bounds import Bounds, Reading, job_ends, span
+from matrix.watch import cgroups, slurm
+from matrix.watch.bounds import Bounds, Reading, span, tightening
 from matrix.watch.cgroups import Place
 from matrix.watch.outlook import Notice, Track, Warner
+from matrix.watch.session import rank_of
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -137,8 +138,31 @@ def test_a_container_that_shows_its_own_group_as_the_mount_is_understood() -> No
 
 
 def test_when_the_scheduler_ends_the_job_is_read_from_its_variables() -> None:
-    assert job_ends({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "1700000000"}) == 1_700_000_000
-    assert job_ends({}) is None
+    assert slurm.ends({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "1700000000"}) == 1_700_000_000
+    assert slurm.ends({}) is None
+
+
+def test_of_nested_groups_with_one_limit_the_outermost_is_told(tmp_path: Path) -> None:
+    places = [Place(folder=tmp_path / name, v2=True) for name in ("task", "step", "job", "all")]
+    for place, limit in zip(places, ("max", "1000", "1000", "5000"), strict=True):
+        place.folder.mkdir()
+        (place.folder / "memory.max").write_text(limit)
+    assert [place.folder.name for place in tightening(places)] == ["job", "all"]
+
+
+@pytest.mark.parametrize(
+    ("env", "rank"),
+    [
+        ({"RANK": "3", "WORLD_SIZE": "4"}, 3),
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_STEP_ID": "0"}, 1),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2"}, None),  # a batch script
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, 1),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, None),
+        ({"RANK": "gold", "WORLD_SIZE": "2"}, None),
+    ],
+)
+def test_one_of_several_recorders_knows_which_it_is(env: dict[str, str], rank: int | None) -> None:
+    assert rank_of(env) == rank
 
 
 def test_the_limits_around_this_process_are_read() -> None:
