@@ -32,7 +32,7 @@ class LocalPool:
             py_compile.compile(str(HOOK / "sitecustomize.py"), quiet=2)
         self._guardian = Guardian()
         self._stop = threading.Event()
-        self._done: queue.Queue[tuple[Job, Observation | BaseException]] = queue.Queue()
+        self._done: queue.SimpleQueue[tuple[Job, Observation | BaseException]] = queue.SimpleQueue()
         self._threads = ThreadPoolExecutor(jobs, thread_name_prefix="attempt")
 
     @property
