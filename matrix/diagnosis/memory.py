@@ -252,7 +252,9 @@ def _workers(death: Observation) -> Iterator[Finding]:
     if not processes:
         return
     workers = [process for process in processes if process.role == "worker"]
-    unseen = death.wall_s < SHORT_S or any(each.role == "worker" for each in death.deaths)  # gone before anything was read
+    read = {process.pid for process in processes}
+    unread = any(each.role == "worker" and each.pid not in read for each in death.deaths)
+    unseen = death.wall_s < SHORT_S or unread  # gone before anything was read
     if not workers and unseen:
         return
     if not workers:

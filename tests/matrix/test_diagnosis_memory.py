@@ -13,7 +13,7 @@ import pytest
 
 from matrix.diagnosis import judge, memory
 from matrix.diagnosis.case import Case
-from matrix.records import Exit, Forecast, Memory, MemoryCurve, Observation, ProcessMemory, Progress, Slope, Trial, Verdict
+from matrix.records import Death, Exit, Forecast, Memory, MemoryCurve, Observation, ProcessMemory, Progress, Slope, Trial, Verdict
 from matrix.runner import cgroup
 from matrix.search import Search
 from tests.matrix.test_diagnosis import GIB, SPEC, verdict
@@ -52,6 +52,18 @@ def workers(count: int, each: int) -> list[ProcessMemory]:
 def first(answers: dict[tuple[str, int], dict[str, Any]]) -> tuple[str, str]:
     found = verdict(answers)
     return found.ranking[0].cause, found.ranking[0].grade
+
+
+def test_only_a_worker_that_nobody_read_may_have_held_the_memory() -> None:
+    helper = ProcessMemory(pid=9, role="other", last_s=3.0, anon_bytes=MIB, uss_bytes=MIB)
+
+    def rest(pid: int) -> str:
+        gone = Death(pid=pid, role="worker", signal="SIGKILL", status=None, time_s=3.0, part="teardown")
+        found = verdict({("u", 1): killed(FLAT, helper, deaths=[gone]), ("v", 1): lived(300 * MIB), ("v", 2): lived(300 * MIB)})
+        entry = next((entry for entry in found.ranking if entry.cause == "memory_worker_multiplication"), None)
+        return "open" if entry and entry.probability > 0.01 else "cleared"
+
+    assert [rest(pid) for pid in (9, 10)] == ["cleared", "open"]
 
 
 def facts(found: Verdict, cause: str) -> list[str]:
