@@ -16,11 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during the imports below ends it without a traceback
-
 import click
 
+from matrix import _stop as ended_at_once
 from matrix.completion import names
 from matrix.completion.command import completion
 from matrix.console import BAD_INPUT, INTERRUPTED, WRONG, any_letter_can_be_printed, asked_to_end, complain, errors, fail, signals_interrupt
@@ -38,6 +36,8 @@ if TYPE_CHECKING:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Find out why a training job dies without a traceback."""
+    if signal.getsignal(signal.SIGINT) is ended_at_once:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on each command ends tidily
     any_letter_can_be_printed()
 
 
@@ -316,6 +316,4 @@ main.add_command(init)
 main.add_command(watch)
 
 if __name__ == "__main__":
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     main(prog_name="python -m matrix")

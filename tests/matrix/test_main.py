@@ -24,6 +24,7 @@ from matrix.diagnosis.catalogue import ENTRIES as CAUSES
 from tests.matrix.command_line import (
     CAN_DROP_RIGHTS,
     NO_RIGHTS,
+    ROOT,
     TOOL,
     complete,
     environment,
@@ -208,20 +209,24 @@ def test_a_reader_that_goes_away_ends_the_run_tidily(tmp_path: Path) -> None:
 
 
 INTERRUPTED_AT_ITS_IMPORTS = """
-import os, runpy, signal, sys
+import os, signal, sys
 class CtrlC:
     def find_spec(self, name, path=None, target=None):
         if name == "matrix.console":
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, CtrlC())
-sys.argv = ["matrix", "schema"]
-runpy.run_module("matrix", run_name="__main__", alter_sys=True)
 """
+SCRIPT = "import sys\nfrom matrix.__main__ import main\nsys.exit(main())\n"  # as pip makes it
 
 
-def test_ctrl_c_while_the_tool_is_still_being_imported_prints_no_traceback(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED_AT_ITS_IMPORTS], cwd=tmp_path, env=environment(), capture_output=True)
-    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+@pytest.mark.parametrize("how", [["-m", "matrix"], ["matrix"]], ids=["module", "script"])
+def test_ctrl_c_while_the_tool_is_still_being_imported_is_told_in_a_line(tmp_path: Path, how: list[str]) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_AT_ITS_IMPORTS)
+    (tmp_path / "matrix").write_text(SCRIPT)
+    argv = [sys.executable, *how, "schema"]
+    env = environment() | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
 # ------------------------------------------------------------------ plan
