@@ -15,17 +15,22 @@ INSIDE = re.compile(
     re.IGNORECASE,
 )
 IN_ADDRESS = re.compile(r"\b(?P<name>[a-z][\w+.-]*://)(?P<value>[^\s/?#'\"]+)@", re.IGNORECASE)  # https://user:password@host
+# What issuers put in front of a token, wherever it stands: more of them are known where reports are redacted.
+BARE = re.compile(
+    r"(?<![A-Za-z0-9_-])(?:(?P<name>hf_|gh[pousr]_|r8_|npm_|AKIA|dapi)(?=[A-Za-z]*\d)[A-Za-z0-9]{16,}"
+    r"|(?P<other>github_pat_|glpat-|sk-|sk_(?:live|test)_|gsk_|xox[abposr]-|AIza|pypi-|nvapi-|wandb_v1_|eyJ)(?=[\w.-]*\d)[\w.-]{20,})"
+)
 PLAIN = re.compile(r"|true|false|none|null|auto|[-+]?\d{1,3}|<.*|\$.*", re.IGNORECASE)  # --pad-token 0, $HF_TOKEN
 MASK = "HIDDEN"
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a variable holds one, by its name or in an address."""
-    return bool((NAMED.fullmatch(name) and not PLAIN.fullmatch(value)) or IN_ADDRESS.search(value))
+    """Whether a variable holds one, by its name, in an address, or by how it begins."""
+    return bool((NAMED.fullmatch(name) and not PLAIN.fullmatch(value)) or IN_ADDRESS.search(value) or BARE.search(value))
 
 
 def masked(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words without secrets, and what gave these away: flags, variables, and how addresses begin."""
+    """The words without secrets, and what gave these away: flags, variables, and how addresses and tokens begin."""
     shown: list[str] = []
     names: list[str] = []
     for before, word in zip(["", *words], words, strict=False):
@@ -47,4 +52,9 @@ def _inside(word: str, names: list[str]) -> str:
         names.append(found["name"].rstrip("= \t\n"))
         return found[0].replace(found["value"], MASK)
 
-    return IN_ADDRESS.sub(hide, INSIDE.sub(hide, word))
+    def hide_bare(found: re.Match[str]) -> str:
+        begins = found["name"] or found["other"]
+        names.append(f"{begins}...")
+        return f"{begins}{MASK}"
+
+    return BARE.sub(hide_bare, IN_ADDRESS.sub(hide, INSIDE.sub(hide, word)))

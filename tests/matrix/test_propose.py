@@ -465,3 +465,19 @@ def test_secrets_inside_a_text_for_a_shell_are_hidden_too() -> None:
     shown, names = masked(["bash", "-c", "cd x; HF_TOKEN=hf_x python t.py --api-key sk-1 --pad-token 0 --token $T --bs 3", "ssh://u:p@h"])
     assert shown[2:] == ["cd x; HF_TOKEN=HIDDEN python t.py --api-key HIDDEN --pad-token 0 --token $T --bs 3", "ssh://HIDDEN@h"]
     assert names == ["HF_TOKEN", "--api-key", "ssh://"]
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("hf_" + "aB3" * 11, "hf_HIDDEN"),
+        ("sk-proj-" + "aB3_" * 10, "sk-HIDDEN"),
+        ("ghp_" + "x7" * 18, "ghp_HIDDEN"),
+        ("train --with=" + "AKIA" + "ABCD1234" * 2, "train --with=AKIAHIDDEN"),
+        ("hf_model_checkpoint_00012345", "hf_model_checkpoint_00012345"),
+        ("sk-learn", "sk-learn"),
+        ("task-2024-11-28-with-a-long-name", "task-2024-11-28-with-a-long-name"),
+    ],
+)
+def test_a_token_is_known_by_how_it_begins_wherever_it_stands(word: str, shown: str) -> None:
+    assert masked(["python", "t.py", word])[0][2] == shown
