@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import combinations
 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
@@ -17,6 +18,8 @@ ENOUGH = 2  # runs whose figures stayed finite
 EXPLODED = 1e6  # times the median of the same figure
 NAN_WORDS = re.compile(r"\bnans?\b|\binfinit|\binf\b|\bnot finite|non-finite|floatingpointerror|overflow encountered", re.I)
 NO_INTEGER = 1 << 31  # what x86 makes of a NaN, or of a number that is too large, when native code turns it into an integer of 32 bits
+FULL = 0.9  # of a limit
+RATIO_OFF = 0.03  # places are known to within a batch
 FEWEST_STEPS = 3  # of a death: before them, places of different batch sizes are near each other anyway
 NATIVE = ("native_bad_argument", "native_memory_corruption", "native_thread_race")
 ITEM_BYTES = (1, 2, 4, 8, 16)
@@ -167,20 +170,30 @@ def _input_nats(death: Observation, said: Message) -> float:
 
 # ------------------------------------------------------------------ across attempts
 def _same_sample(case: Case) -> Iterator[Finding]:
-    """Deaths at the same sample whatever the batch size, and at another same one in another order, follow what the sample holds."""
+    """Deaths at the same sample whatever the batch size, and at another same one in another order, follow what the sample holds.
+
+    What fills up dies after the same number of samples too; an axis that fills it faster moves that by a simple ratio."""
     crashed = [death for death in case.deaths if crash_signal(death) and (death.progress.last_step or 0) >= FEWEST_STEPS]
+    if any(trend.limit and trend.most >= FULL * trend.limit for death in crashed for trend in death.trends):
+        return
     for axis in case.known_bad:
-        places = _places(crashed, axis)
-        if not places or None in places:
+        found = _places(crashed, axis)
+        places = sorted({place for place in found if place is not None})
+        if not found or None in found:
             continue
-        where = " and ".join(f"{place}" for place in sorted({place for place in places if place is not None}))
-        fact = f"if {axis} is the size of a batch, deaths with different ones came at the same sample (about {where})"
-        moves = len(set(places)) > 1
+        fact = f"if {axis} is the size of a batch, deaths with different ones came at the same sample ({' and '.join(map(str, places))})"
+        moves = len(places) > 1 and not any(_simple(early, late) for early, late in combinations(places, 2))
         fact += ", which another axis moves: what that sample holds ends it" if moves else ""
-        yield finding(CORRUPT, "same sample", crashed[0], 5.0 if moves else 1.5, fact, "stdout.log")
+        yield finding(CORRUPT, "same sample", crashed[0], 4.5 if moves else 1.5, fact, "stdout.log")
         for cause in NATIVE if moves else ():
             yield finding(cause, "same sample", crashed[0], -2.0, fact, "stdout.log")
         return
+
+
+def _simple(early: int, late: int) -> bool:
+    """Whether one is a small multiple of the other, or one and a half of it."""
+    ratio = late / max(1, early)
+    return any(abs(ratio - simple) <= RATIO_OFF * simple for simple in (1.0, 1.5, *range(2, 9)))
 
 
 def _places(crashed: list[Observation], axis: str) -> list[int | None]:
