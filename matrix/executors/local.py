@@ -17,8 +17,8 @@ from matrix.evidence import runtimes
 from matrix.records import Observation
 from matrix.runner import attempt, cgroup
 from matrix.runner.attempt import HOOK, Job, Live
-from matrix.runner.guardian import recorded_pids
 from matrix.runner.launcher import SHORT_TEMP, Guardian
+from matrix.runner.leftovers import recorded_pids
 from matrix.runner.tree import MARK, marked_processes
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from matrix.runner.cgroup_home import ROOT, Isolation, can_limit_cpu, can_limit_pids, hand_on, home_v1, homes, opened, own_v2, why_not
-from matrix.runner.guardian import group_folders, group_pids, kill_at_once, remove_group, short_file
+from matrix.runner.leftovers import group_folders, group_pids, kill_at_once, remove_group, short_file
 
 __all__ = ["Group", "Isolation", "can_limit_cpu", "can_limit_pids", "create", "homes", "kill_until_none", "own_group", "why_not"]
 CPU_PERIOD_US = 100_000

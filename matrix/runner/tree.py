@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from matrix.runner.cgroup import Group, kill_until_none
-from matrix.runner.guardian import descendants, short_file
+from matrix.runner.leftovers import descendants, short_file
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 MARK = "MATRIX_ATTEMPT"  # in every child's environment; finds daemonised processes where there are no cgroups

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from matrix.runner import cgroup, cgroup_home
-from matrix.runner.guardian import group_pids
+from matrix.runner.leftovers import group_pids
 
 
 @pytest.fixture
