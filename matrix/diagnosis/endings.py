@@ -10,9 +10,9 @@ from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.judge import worker_that_began
 from matrix.diagnosis.native import crash_signal, heap_is_damaged
-from matrix.diagnosis.signals import EXIT, EXTERNAL
+from matrix.diagnosis.signals import EXIT, EXTERNAL, TIME
 from matrix.evidence.deaths import initiating
-from matrix.records import Death, ExitCall, Finding, MessageKind, Observation, PythonError
+from matrix.records import Death, ExitCall, Finding, MessageKind, Observation, PythonError, SignalSent
 
 EXCEPTION, BINARY, DEVICE = "python_exception", "binary_incompatibility", "device_backend_fault"
 NO_MEMORY = re.compile(
@@ -45,6 +45,7 @@ CPU = "cpu"  # the device that every framework calls so: an axis on which it sur
 
 MISFITS: dict[MessageKind, float] = {"numpy abi": 4.0, "missing symbol": 4.5, "missing library": 3.0}  # nats of the loader's complaints
 ON_DEVICE: tuple[MessageKind, ...] = ("cuda assert", "cuda error")
+TIMED_OUT = 124  # the status of timeout(1)
 LOADER_GIVES_UP = 127  # glibc's ld.so, when a function that is called first now is nowhere
 
 CAUSES = (
@@ -221,6 +222,8 @@ def _exit(death: Observation) -> Iterator[Finding]:
         return
     after = f"after its traceback {left} ended it" if left else "native code ended it"
     yield finding(EXCEPTION, "traceback", death, -5.0, "no traceback was printed" if not error else after, "stderr.log")
+    if sent := _ended_by_its_own(death):
+        yield from _handed_on(death, sent)
     fact = f"it ended with exit status {status} by itself, {'and not by the exception that it printed' if error else 'without a traceback'}"
     yield finding(EXIT, "silent exit", death, 2.5, fact)
     if native:
@@ -232,6 +235,27 @@ def _exit(death: Observation) -> Iterator[Finding]:
             yield finding(EXIT, "who", death, 2.0, f"{call.call}({call.status}) was called at {call.where}", "hook.jsonl")
     if status == 0 and death.exit.left_by == "interpreter":
         yield finding(EXIT, "who", death, 0.5, "the interpreter reached its own end, with status 0", "hook.jsonl")
+
+
+def _ended_by_its_own(death: Observation) -> SignalSent | None:
+    """The signal with which one process of the tree ended another one, none of which had failed, before the main one left."""
+    if death.python_error or initiating(death.deaths) not in (None, *(one for one in death.deaths if one.role == "main")):
+        return None
+    left_s = min((call.time_s for call in death.exit_calls), default=death.wall_s)
+    ended = {(one.pid, one.signal) for one in death.deaths if one.signal and one.role not in ("main", "worker")}
+    sent = (one for one in death.signals_sent if one.inside and not one.by_tool and one.from_pid != one.to_pid)
+    return next((one for one in sent if (one.to_pid, one.signal) in ended and one.time_s <= left_s), None)
+
+
+def _handed_on(death: Observation, sent: SignalSent) -> Iterator[Finding]:
+    """A launcher that ends its job for its time says so by its status only; one that has another reason may clear up the same way."""
+    fact = f"pid {sent.to_pid} was ended by {sent.signal} of pid {sent.from_pid} of its own tree, and the main process left after that"
+    statuses = {one.status for one in death.deaths if one.pid == sent.from_pid} | {death.exit.returncode}
+    if TIMED_OUT in statuses:
+        yield finding(TIME, "sender", death, 4.5, f"{fact} with status {TIMED_OUT}, which timeout(1) and its like end with")
+        yield finding(EXIT, "handed on", death, -3.0, fact)
+    else:
+        yield finding(TIME, "sender", death, 1.5, fact)
 
 
 def _left_by_exit(death: Observation) -> str | None:

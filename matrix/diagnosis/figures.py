@@ -179,13 +179,12 @@ def _same_sample(case: Case) -> Iterator[Finding]:
     for axis in case.known_bad:
         found = _places(crashed, axis)
         places = sorted({place for place in found if place is not None})
-        if not found or None in found:
+        if None in found or len(places) < 2 or any(_simple(early, late) for early, late in combinations(places, 2)):
             continue
-        fact = f"if {axis} is the size of a batch, deaths with different ones came at the same sample ({' and '.join(map(str, places))})"
-        moves = len(places) > 1 and not any(_simple(early, late) for early, late in combinations(places, 2))
-        fact += ", which another axis moves: what that sample holds ends it" if moves else ""
-        yield finding(CORRUPT, "same sample", crashed[0], 4.5 if moves else 1.5, fact, "stdout.log")
-        for cause in NATIVE if moves else ():
+        which = f"the same sample, {' or '.join(map(str, places))} by the order"
+        fact = f"if {axis} is the size of a batch, deaths came at {which}: what that sample holds ends it"
+        yield finding(CORRUPT, "same sample", crashed[0], 4.5, fact, "stdout.log")
+        for cause in NATIVE:
             yield finding(cause, "same sample", crashed[0], -2.0, fact, "stdout.log")
         return
 

@@ -323,7 +323,7 @@ def _checked(run: Observation, guilty: Sequence[Frame], *, known: bool) -> Itera
     if not held or not set(run.trial.probes) & set(HEAP_PROBES):
         return
     if line := _said(run, "heap damaged"):
-        weight = 1.0 if known else 3.5  # a race damages the heap as well
+        weight = 1.5 if known else 3.5  # a race damages the heap as well
         yield finding(CORRUPTION, "checked heap", run, weight, f"with a checked heap it ends at the damage: {line}", "stderr.log")
     for error in run.heap_errors:
         if not any(_same_code(theirs, ours) for theirs in error.frames for ours in guilty):

@@ -295,10 +295,8 @@ def test_crashes_that_follow_one_sample_through_batch_sizes_and_orders_are_its_d
     follows = {("u", 1): at(45), ("u", 2): at(22), ("w", 1): at(63), ("w", 2): at(31), **cured}
     assert verdict(follows).ranking[0].cause == figures.CORRUPT
     assert verdict({**follows, ("w", 2): at(40)}).ranking[0].cause == native.ARGUMENT
-    found = verdict({**follows, ("w", 1): at(45), ("w", 2): at(22)}).ranking[0]  # so does what fills up
-    assert (found.cause, found.grade) != (figures.CORRUPT, "confirmed")
-    twice = verdict({**follows, ("w", 1): at(91), ("w", 2): at(45)}).ranking[0]  # and this, at half the speed
-    assert twice.cause == native.ARGUMENT
+    assert verdict({**follows, ("w", 1): at(45), ("w", 2): at(22)}).ranking[0].cause == native.ARGUMENT  # so dies what fills up
+    assert verdict({**follows, ("w", 1): at(91), ("w", 2): at(45)}).ranking[0].cause == native.ARGUMENT  # and this, at half the speed
 
 
 # ------------------------------------------------------------------ endings

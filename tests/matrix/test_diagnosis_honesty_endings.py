@@ -157,6 +157,17 @@ def test_a_helper_that_the_program_ended_itself_did_not_begin_it() -> None:
     assert confirmed(of(facts)) == "python_exception"
 
 
+def test_a_launcher_that_ends_its_job_for_its_time_is_told_from_a_library_that_exits() -> None:
+    job = Death(pid=8, role="other", signal="SIGTERM", status=None, time_s=7.5, part="teardown")
+    main = Death(pid=7, role="main", signal=None, status=124, time_s=7.8, part="initiating")
+    sent = SignalSent(signal="SIGTERM", to_pid=8, from_pid=9, from_name="", inside=True, by_tool=False, time_s=7.5)
+    facts = failed(exit=Exit(returncode=124), deaths=[job, main], signals_sent=[sent], wall_s=8.0)
+    assert confirmed(of(facts)) == "watchdog_or_time_limit"
+    assert confirmed(of(failed(**{**facts, "signals_sent": []}))) != "watchdog_or_time_limit"
+    helper = failed(exit=Exit(returncode=1), deaths=[job, dataclasses.replace(main, status=1)], signals_sent=[sent], wall_s=8.0)
+    assert confirmed(of(helper)) is None
+
+
 def test_an_exception_that_ended_a_thread_is_why_the_others_wait_and_one_that_was_logged_is_a_hint() -> None:
     frames = ["threading.py:1045 in _bootstrap_inner", "threading.py:982 in run", "job.py:27 in load"]
     waits = [process(wchan="futex_do_wait", stack=["threading.py:327 in Condition.wait", "queue.py:171 in Queue.get"])]
