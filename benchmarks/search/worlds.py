@@ -39,12 +39,12 @@ class World:
     chosen: bool = False
 
     def run(self, cell: Cell, rng: random.Random, max_steps: int | None = None) -> Outcome:
-        """A run with a fixed length costs one second whatever happens, so that what is counted is runs."""
+        """Of a run with a fixed length no seconds are told: every run costs the same, and what is counted is runs."""
         length = max_steps or STEPS
         death = self._death(rng) if self.dies(cell) else math.inf
         unrelated = _exponential(self.noise, rng)
         steps = int(min(death, unrelated, length))
-        seconds = START_S + steps * STEP_S if self.chosen else 1.0
+        seconds = START_S + steps * STEP_S if self.chosen else 0.0
         if min(death, unrelated) < length:
             return Outcome(kind="died", steps=steps, seconds=seconds, signature=MAIN if death <= unrelated else OTHER)
         if not self.chosen and length < STEPS:

@@ -125,10 +125,19 @@ class Hazard:
         return {shape: weight / sum(weights.values()) for shape, weight in weights.items()}
 
     def _evidence(self, shape: str) -> float:
+        """Log density of the moments of death; of a shape in a measure that nobody told (a time without seconds) -inf."""
         if shape not in POWERS:
-            return _together([math.log(time) for time in self._times(shape)], _spread(shape))
+            logs = [math.log(time) for time in self._times(shape)]
+            if self._deaths and not logs:
+                return -math.inf
+            return _together(logs, _spread(shape)) + (self._per_step() if shape == "fixed time" else 0.0)
         shares = [share for d in self._deaths if (share := self._share(d.steps, d.seconds)) > 0]
         return _log_density(shares, POWERS[shape]) if shares else 0.0
+
+    def _per_step(self) -> float:
+        """From a density of seconds to one of steps: where a run mostly starts up, deaths at any steps lie at about one time."""
+        shares = [self.pace.step_s * d.steps / d.seconds for d in self._deaths if d.steps and d.seconds > 0]
+        return sum(math.log(min(1.0, share)) for share in shares if share > 0)
 
 
 def _spread(shape: str) -> float:

@@ -75,13 +75,12 @@ def step(view: View, seed: int) -> Step:
     inside = [_inside_step(view, cell) for cell in found.inside]
     others = [
         _alone_step(view),
-        _late_step(view),
         _again_step(view),
         _unproven_step(view, found),
         _outside_step(view, found, seed),
         _fix_step(view, found),
     ]
-    steps = [*inside, *others, _bad_step(view, found)]  # a cell inside that dies again spares the last
+    steps = [*inside, *others, _bad_step(view, found), _late_step(view)]  # a cell inside that dies again spares the known-bad one
     if found.sufficient is False:
         steps.append(reduce_step(view))
     wanted = next((each for each in steps if isinstance(each, Want)), None)
@@ -167,7 +166,7 @@ def _late(view: View) -> list[Cell]:
     """Single changes of ordered axes that were seen to die only together with others, and much later than the known-bad cell: whatever
     fills up more slowly there may never be full when they come alone.  Of each axis and side the farthest."""
     usual = [steps for steps, changes in _death_steps(view) if not changes]
-    if view.belief is None or not usual:
+    if view.belief is None or not usual or max(usual) > LATE * min(usual):  # the last: it dies at any time
         return []
     earliest: dict[Change, float] = {}
     for steps, changes in _death_steps(view):
