@@ -8,7 +8,7 @@ import numpy as np
 A = job.options(augment=1, mining=1)
 SOURCE = """
 #include <stdlib.h>
-void augment(int n) { char *p = malloc(64 * n); free(p); if (n == 32) free(p); }
+void augment(int n) { char *volatile p = malloc(64 * n); free(p); if (n == 32) free(p); }
 double gather(const double *x, long at) { return x[at]; }
 """
 library = ctypes.CDLL(job.native(SOURCE))
