@@ -121,10 +121,11 @@ class Group:
 
     def kill(self, *, patience_s: float = 10) -> int:
         """SIGKILL everything in it until it is empty; the number of processes that were ended."""
-        found = len(self.pids())
-        if found:
+        everyone = group_pids([str(self.path)])
+        ours = everyone - self.strangers
+        if ours and ours == everyone:  # or it would end strangers too
             kill_at_once(str(self.path))
-        return max(found, kill_until_none(self.pids, patience_s=patience_s, pause_s=0.002))
+        return max(len(ours), kill_until_none(self.pids, patience_s=patience_s, pause_s=0.002))
 
     def end(self) -> None:
         """Remove it, and before that end what is still in it."""
