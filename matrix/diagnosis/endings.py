@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from matrix.diagnosis import signals
+from matrix.diagnosis import launchers, signals
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.judge import worker_that_began
+from matrix.diagnosis.launchers import after_silence
 from matrix.diagnosis.native import crash_signal, heap_is_damaged
-from matrix.diagnosis.signals import EXIT, EXTERNAL, TIME
+from matrix.diagnosis.signals import EXIT, EXTERNAL
 from matrix.evidence.deaths import initiating
-from matrix.records import Death, ExitCall, Finding, MessageKind, Observation, PythonError, SignalSent
+from matrix.records import Death, ExitCall, Finding, MessageKind, Observation, PythonError
 
 EXCEPTION, BINARY, DEVICE = "python_exception", "binary_incompatibility", "device_backend_fault"
 NO_MEMORY = re.compile(
@@ -37,7 +38,6 @@ ABOUT_ANOTHER = (
 CARRIED = ("ProcessRaisedException", "RemoteError")  # the exception of another process, raised once more with its traceback
 CASCADE = 0.5  # nats at most for an exception after the death of another process
 THREAD_START = re.compile(r"threading\.py:\d+ in (?:Thread\.)?_bootstrap_inner$")
-SILENT_S, SILENT = 1.0, 3.0  # seconds, and times the longest gap between steps, without a step
 RAISED = 1  # the status that the interpreter ends with after an uncaught exception
 NATIVE_CRASH = ("native_memory_corruption", "native_bad_argument", "native_thread_race")
 NOT_THE_CAUSE = ("worker died", "terminated", "broken pipe")  # exceptions that only report how something else ended
@@ -45,7 +45,7 @@ CPU = "cpu"  # the device that every framework calls so: an axis on which it sur
 
 MISFITS: dict[MessageKind, float] = {"numpy abi": 4.0, "missing symbol": 4.5, "missing library": 3.0}  # nats of the loader's complaints
 ON_DEVICE: tuple[MessageKind, ...] = ("cuda assert", "cuda error")
-TIMED_OUT = 124  # the status of timeout(1)
+ENDS_S = 1.0  # from the call to the interpreter's end; what came before did not end the main thread
 LOADER_GIVES_UP = 127  # glibc's ld.so, when a function that is called first now is nowhere
 
 CAUSES = (
@@ -132,15 +132,7 @@ def _began_elsewhere(death: Observation) -> Death | None:
         return None
     parents = {one.pid for one in death.deaths if one.role == "main"} | {one.pid for one in death.processes if one.role == "main"}
     sent = [one for one in death.signals_sent if one.to_pid == first.pid and one.signal == first.signal and one.from_pid in parents]
-    return None if sent and not _after_silence(death, sent[0].time_s) else first
-
-
-def _after_silence(death: Observation, time_s: float | None) -> bool:
-    """Whether no step had come for much longer than one takes, and nothing had been raised: so ends a watchdog what it watches."""
-    last_s, gap_s = death.progress.last_step_s, death.progress.longest_gap_s
-    if time_s is None or last_s is None or death.python_error:
-        return False
-    return time_s - last_s > max(SILENT_S, SILENT * (gap_s or 0.0))
+    return None if sent and not after_silence(death, sent[0].time_s) else first
 
 
 def _hang(case: Case, death: Observation) -> Iterator[Finding]:
@@ -222,40 +214,27 @@ def _exit(death: Observation) -> Iterator[Finding]:
         return
     after = f"after its traceback {left} ended it" if left else "native code ended it"
     yield finding(EXCEPTION, "traceback", death, -5.0, "no traceback was printed" if not error else after, "stderr.log")
-    if sent := _ended_by_its_own(death):
-        yield from _handed_on(death, sent)
+    yield from launchers.findings(death)
     fact = f"it ended with exit status {status} by itself, {'and not by the exception that it printed' if error else 'without a traceback'}"
     yield finding(EXIT, "silent exit", death, 2.5, fact)
     if native:
         yield finding(EXIT, "who", death, 2.5, "native code ended the process: the interpreter did not get to its own end", "hook.jsonl")
     elif left:
         yield finding(EXIT, "who", death, 2.0, f"{left} ended the process", "hook.jsonl")
-    for call in death.exit_calls[-1:]:
-        if call.call != "interpreter end":
-            yield finding(EXIT, "who", death, 2.0, f"{call.call}({call.status}) was called at {call.where}", "hook.jsonl")
-    if status == 0 and death.exit.left_by == "interpreter":
+    if call := _exit_within(death.exit_calls):
+        yield finding(EXIT, "who", death, 2.0, f"{call.call}({call.status}) was called at {call.where}", "hook.jsonl")
+    elif status == 0 and death.exit.left_by == "interpreter":
         yield finding(EXIT, "who", death, 0.5, "the interpreter reached its own end, with status 0", "hook.jsonl")
 
 
-def _ended_by_its_own(death: Observation) -> SignalSent | None:
-    """The signal with which one process of the tree ended another one, none of which had failed, before the main one left."""
-    if death.python_error or initiating(death.deaths) not in (None, *(one for one in death.deaths if one.role == "main")):
-        return None
-    left_s = min((call.time_s for call in death.exit_calls), default=death.wall_s)
-    ended = {(one.pid, one.signal) for one in death.deaths if one.signal and one.role not in ("main", "worker")}
-    sent = (one for one in death.signals_sent if one.inside and not one.by_tool and one.from_pid != one.to_pid)
-    return next((one for one in sent if (one.to_pid, one.signal) in ended and one.time_s <= left_s), None)
-
-
-def _handed_on(death: Observation, sent: SignalSent) -> Iterator[Finding]:
-    """A launcher that ends its job for its time says so by its status only; one that has another reason may clear up the same way."""
-    fact = f"pid {sent.to_pid} was ended by {sent.signal} of pid {sent.from_pid} of its own tree, and the main process left after that"
-    statuses = {one.status for one in death.deaths if one.pid == sent.from_pid} | {death.exit.returncode}
-    if TIMED_OUT in statuses:
-        yield finding(TIME, "sender", death, 4.5, f"{fact} with status {TIMED_OUT}, which timeout(1) and its like end with")
-        yield finding(EXIT, "handed on", death, -3.0, fact)
-    else:
-        yield finding(TIME, "sender", death, 1.5, fact)
+def _exit_within(calls: list[ExitCall]) -> ExitCall | None:
+    """The call that ended it, of os._exit or from within a function; one at the outermost level is how a script usually ends."""
+    if not calls or calls[-1].call != "interpreter end":
+        return calls[-1] if calls else None
+    end = calls[-1]
+    last = next((call for call in reversed(calls[:-1]) if call.pid == end.pid), None)
+    within = last is not None and not last.where.endswith(" in <module>") and end.time_s - last.time_s <= ENDS_S
+    return last if within else None
 
 
 def _left_by_exit(death: Observation) -> str | None:

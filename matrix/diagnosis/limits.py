@@ -27,6 +27,7 @@ TIMERS = {
 COUNTS = {
     "nofile": "open files",
     "nproc": "processes and threads",
+    "pids": "processes and threads of its group",
     "fsize": "the size of a file",
     "memlock": "locked memory",
     "data": "data",
@@ -34,10 +35,11 @@ COUNTS = {
     "cpu": "processor time",
     "stack": "the stack",
 }
-COUNTED = ("nofile", "nproc", "fsize", "memlock", "data")  # what is counted against its limit
+COUNTED = ("nofile", "nproc", "pids", "fsize", "memlock", "data")  # what is counted against its limit
 LIFTED = {
     "nofile": RESOURCE,
     "nproc": RESOURCE,
+    "pids": RESOURCE,
     "fsize": RESOURCE,
     "memlock": RESOURCE,
     "data": RESOURCE,
@@ -45,6 +47,7 @@ LIFTED = {
     "cpu": TIME,
     "stack": "stack_overflow",
 }
+NATIVE = ("native_bad_argument", "native_memory_corruption", "native_thread_race")
 HIGHER = 1.5  # times a limit: a higher one
 SAID = {
     "too many files": (RESOURCE, 3.5),
@@ -152,11 +155,22 @@ def _counts(death: Observation) -> Iterator[Finding]:
             yield finding(RESOURCE, "count", death, 3.5 if grew else 2.5, fact)
     for bound in _bounds(death):
         if bound.name in COUNTED and bound.used is not None and bound.used >= NEAR * bound.soft:
-            yield finding(RESOURCE, "count", death, 3.0, f"{bound.used} of {bound.soft} {COUNTS[bound.name]} were in use")
+            fact = f"{bound.used} of {bound.soft} {COUNTS[bound.name]} were in use"
+            yield finding(RESOURCE, "count", death, 3.0, fact)
+            if _null(death):
+                fact += ", and a null pointer was used: what was refused and not looked at"
+                yield finding(RESOURCE, "refused", death, 1.5, fact)
+                for cause in NATIVE:
+                    yield finding(cause, "refused", death, -1.5, fact)
     if death.exit.signal == "SIGXFSZ":
         fact = "SIGXFSZ: the kernel sends it when a file grows beyond the limit of file sizes"
         yield finding(RESOURCE, "signal", death, 4.5, fact)
         yield finding("external_signal", "signal", death, -3.0, fact)
+
+
+def _null(death: Observation) -> bool:
+    fault = the_fault(death)
+    return fault is not None and fault.address is not None and fault.address < NULL
 
 
 def _bounds(death: Observation) -> list[Bound]:
@@ -165,8 +179,7 @@ def _bounds(death: Observation) -> list[Bound]:
 
 def _address_space(death: Observation) -> Iterator[Finding]:
     """An allocation that the limit refused: an exception, or a null pointer that nobody checked."""
-    bound, fault = next((b for b in _bounds(death) if b.name == "as"), None), the_fault(death)
-    null = fault is not None and fault.address is not None and fault.address < NULL
+    bound, fault, null = next((b for b in _bounds(death) if b.name == "as"), None), the_fault(death), _null(death)
     refused = null or message(death, "out of memory") is not None
     if bound is None:
         if death.exit.signal == "SIGXFSZ":

@@ -36,6 +36,9 @@ COVERED = 1.5  # nats: what ends a process by a bad address or an abort in nativ
 WAITS = (
     "futex",
     "nanosleep",
+    "pause",
+    "sigwait",
+    "sigsuspend",
     "poll",
     "epoll",
     "select",

@@ -17,6 +17,7 @@ CAPS: dict[Grade, float] = {"confirmed": 0.98, "supported": 0.9, "suspected": 0.
 RULED_OUT = -3.0
 SPECIFIC = 2.5  # nats of evidence that is for this cause and not for its whole family
 ONCE = ("other thread", "short file", "recursion", "heap", "checked heap", "sender")  # mostly missed, so seen once is seen
+EXCLUDES = ("other thread", "short file")  # of those: what is seen once speaks against the other causes as well
 ELSEWHERE = 0.5  # of what deaths in other cells say where those of the known-bad cell say nothing: they may be another failure
 MARGIN = 2.0  # nats before the next cause: evidence that several causes share confirms none of them
 
@@ -66,6 +67,8 @@ def by_rule(case: Case, findings: Iterable[Finding]) -> dict[str, float]:
         every = ours + others
         if rule in ONCE and max(every) > 0:
             said[rule] = max(every)
+        elif rule in EXCLUDES and min(every) < 0:
+            said[rule] = min(every)
         else:
             said[rule] = statistics.median(ours) if ours else ELSEWHERE * max(0.0, statistics.median(others))
     return said

@@ -41,6 +41,7 @@ class _Last:
     limits: str = ""
     status: dict[str, str] = dataclasses.field(default_factory=dict)
     used: dict[str, int] = dataclasses.field(default_factory=dict)
+    pids: int | None = None  # what its cgroup allows; None: no limit of its own
 
 
 class Settings:
@@ -69,6 +70,9 @@ class Settings:
         with contextlib.suppress(OSError):
             folder = process / "fd"
             used["nofile"] = folder.stat().st_size or len(list(folder.iterdir()))  # its size is their number since Linux 6.2
+        last.pids, count = group_of_pids((process / "cgroup").read_text())
+        if count is not None:
+            used["pids"] = count
         last.used = {name: max(value, last.used.get(name, 0)) for name, value in used.items()}
 
     def record(self, roles: dict[int, str], own: Sequence[LimitSet] = ()) -> list[ProcessSettings]:
@@ -82,7 +86,7 @@ class Settings:
             pid=pid,
             role=role,
             last_s=round(last.at_s, 3),
-            bounds=with_own(bounds(last.limits, last.used), own, last),
+            bounds=with_own(bounds(last.limits, last.used), own, last) + of_group(last),
             ignored=signals(last.status.get("SigIgn", "0")),
             caught=signals(last.status.get("SigCgt", "0")),
             blocked=signals(last.status.get("SigBlk", "0")),
@@ -98,6 +102,21 @@ def bounds(text: str, used: dict[str, int]) -> list[Bound]:
             name = NAMES[words]
             found.append(Bound(name=name, soft=int(soft), hard=None if hard == "unlimited" else int(hard), used=used.get(name)))
     return found
+
+
+def group_of_pids(text: str) -> tuple[int | None, int | None]:
+    """Processes and threads that the group of a /proc/PID/cgroup allows, and how many it has; None: unlimited, or not to be read."""
+    for line in text.splitlines():
+        _, controllers, place = line.split(":", 2)
+        if controllers in ("pids", ""):  # of version 1, and of version 2
+            folder = Path("/sys/fs/cgroup", controllers, place.lstrip("/"))
+            with contextlib.suppress(OSError, ValueError):
+                return int((folder / "pids.max").read_text()), int((folder / "pids.current").read_text())
+    return None, None
+
+
+def of_group(last: _Last) -> list[Bound]:
+    return [] if last.pids is None else [Bound(name="pids", soft=last.pids, hard=last.pids, used=last.used.get("pids"))]
 
 
 def with_own(found: list[Bound], own: Sequence[LimitSet], last: _Last) -> list[Bound]:

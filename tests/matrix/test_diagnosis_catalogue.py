@@ -155,8 +155,18 @@ def test_another_thread_with_a_call_of_its_own_in_the_same_library_is_a_race() -
     assert first(segv(faults=[fault(0x7F1234567890)], **stacks))[0] == "native_thread_race"
 
 
+def test_another_thread_that_was_seen_in_one_death_of_many_speaks_against_a_wrong_argument_too() -> None:
+    alone = segv(faults=[fault(0x7F1234567890)], native_stack=thread("search"), other_stacks=[thread("futex_wait")])
+    seen = {**alone, "other_stacks": [thread("add", python="job.py:20")]}
+    found = verdict({("u", 1): alone, ("w", 1): seen, ("w", 2): seen, ("v", 1): lived(), ("v", 2): lived()})
+    assert found.ranking[0].cause == "native_thread_race"
+    assert sum(entry.probability for entry in found.ranking if entry.cause == "native_bad_argument") < 0.3
+
+
 @pytest.mark.parametrize(
-    "other", [thread("futex_wait"), thread("gather")[:1], thread("gather", library="libother.so")], ids=["waits", "of a pool", "elsewhere"]
+    "other",
+    [thread("futex_wait"), thread("pause", "gather"), thread("gather")[:1], thread("gather", library="libother.so")],
+    ids=["waits", "waits in a call", "of a pool", "elsewhere"],
 )
 def test_a_thread_that_waits_or_works_for_the_same_call_or_elsewhere_is_no_race(other: list[Frame]) -> None:
     found = of(segv(faults=[fault(0x7F1234567890)], native_stack=thread("search"), other_stacks=[other]))
@@ -219,6 +229,11 @@ def bounded(name: str, soft: int, used: int) -> list[ProcessSettings]:
 
 def test_a_file_that_grew_too_large_needs_no_limit_on_the_address_space() -> None:
     assert first(died("SIGXFSZ", settings=[ProcessSettings(pid=7, role="main", last_s=3.0)])) == ("resource_limit", "confirmed")
+
+
+def test_a_null_pointer_in_a_group_without_room_for_a_thread_is_the_limits_doing() -> None:
+    assert first(segv(faults=[fault(8)], settings=bounded("pids", 24, 24))) == ("resource_limit", "confirmed")
+    assert first(segv(faults=[fault(8)], settings=bounded("pids", 24, 3)))[0] != "resource_limit"
 
 
 def test_a_null_pointer_under_a_full_address_space_is_the_limits_doing() -> None:

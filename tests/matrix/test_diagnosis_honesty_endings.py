@@ -157,6 +157,19 @@ def test_a_helper_that_the_program_ended_itself_did_not_begin_it() -> None:
     assert confirmed(of(facts)) == "python_exception"
 
 
+@pytest.mark.parametrize(
+    ("where", "after_s", "grade"), [("__call__", 0.1, "confirmed"), ("<module>", 0.1, "supported"), ("run", 4.0, "supported")]
+)
+def test_an_exit_from_within_a_function_is_known_by_its_place(where: str, after_s: float, grade: str) -> None:
+    calls = [
+        ExitCall(pid=7, call="sys.exit", status="0", where=f"job.py:28 in {where}", time_s=1.0),
+        ExitCall(pid=7, call="interpreter end", status="", where="", time_s=1.0 + after_s),
+    ]
+    ending = {"exit": Exit(returncode=0, left_by="interpreter"), "exit_calls": calls}
+    found = of({**lived(), **ending, "progress": Progress(last_step=9, finished_line=False)}).ranking[0]
+    assert (found.cause, found.grade) == ("library_exit", grade)
+
+
 def test_a_launcher_that_ends_its_job_for_its_time_is_told_from_a_library_that_exits() -> None:
     job = Death(pid=8, role="other", signal="SIGTERM", status=None, time_s=7.5, part="teardown")
     main = Death(pid=7, role="main", signal=None, status=124, time_s=7.8, part="initiating")
