@@ -35,7 +35,8 @@ from matrix.watch.family import Family
 from matrix.watch.pace import LOOK_S, Governor, PacedSampler
 
 READ_BYTES = 1 << 20
-PARSED_BYTES, PARSE_COSTS = 512, 300  # all of the output is searched for steps at 0.3 % of a core, and between that only its end
+PARSED_BYTES, PARSED_LINES = 512, 8  # of a longer stretch of output only its end is searched for steps,
+PARSE_COSTS = 500  # but all of it as often as that costs 0.2 % of a core
 UNSEEN_S = 0.1  # a delay that nobody minds
 LONGEST_REST_S, READ_COSTS = 0.3, 200  # after output was read: a program that prints without end does not keep us busy
 MAPS_COSTS, BOUNDS_COSTS = 500, 300  # 0.2 % and 0.3 % of a core
@@ -220,7 +221,8 @@ class Recorder:
             self._less(problem)
         began, whole = time.thread_time(), now >= self._parse_pace.next_s
         if not whole and len(data) > PARSED_BYTES:
-            data = data[-PARSED_BYTES:].replace(b"\r", b"\n").partition(b"\n")[2]
+            lines = data[-PARSED_BYTES:].replace(b"\r", b"\n").split(b"\n")[1:]
+            data = b"\n" + b"\n".join(lines[-PARSED_LINES:])  # it ends a bar that was drawn before
         self.parser.feed(name, data, now)
         if whole:
             self._parse_pace.spent(now, 0.0, time.thread_time() - began)
@@ -233,6 +235,7 @@ class Recorder:
 
     def _drain(self) -> None:
         """What is still on its way.  A process that outlived the main one may hold the other end, so nothing waits for an end-of-file."""
+        self._parse_pace = Pace(PARSE_COSTS)  # the last of it is read to its end
         for reader, name in self.source.readers().items():
             with contextlib.suppress(OSError):
                 while data := os.read(reader, READ_BYTES):
@@ -304,7 +307,7 @@ class Recorder:
             if left_s is None or left_s <= LATE * room_s:
                 return
             there = round((step or 0) + (total - (step or 0)) * max(0.0, room_s) / left_s)
-        elif room_s > max(NEAR_S, NEAR_SHARE * (ends - self.started_unix)):
+        elif (step is None and now < FAST_FOR_S) or room_s > max(NEAR_S, NEAR_SHARE * (ends - self.started_unix)):
             return
         self._told_late = True
         text = words.too_late(ends, room_s, there, total)

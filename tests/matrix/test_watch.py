@@ -223,13 +223,31 @@ def test_without_rights_the_kernels_counter_still_tells_who_ended_it(tmp_path: P
     assert any(one.what == "kernel log" for one in seen.not_collected) or seen.kernel_lines
 
 
+LEAKS_DESCRIPTORS = """
+import glob, os, resource, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
+def told():
+    return any("open files of the main process" in open(path).read() for path in glob.glob("runs/*/*/watch.log"))
+for step in range(400):
+    os.dup(0)
+    print("step", step, flush=True)
+    while step == 280 and not told() and time.monotonic() < end:
+        time.sleep(0.1)
+"""
+
+
 def test_descriptors_are_told_before_their_limit(watched: Watched, capfd: pytest.CaptureFixture[str]) -> None:
-    leak = "import os, resource, time; resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))\nfor step in range(400):\n os.dup(0)\n "
-    done = watched(leak + "print('step', step, flush=True); time.sleep(6 if step == 280 else 0.001)")
+    done = watched(f"import time; end = time.monotonic() + 60{LEAKS_DESCRIPTORS}")
     assert status(done) == 1
     warnings = [line for line in capfd.readouterr().err.splitlines() if "WARNING: open files of the main process" in line]
     assert warnings
     assert "of 300" in warnings[0]
+
+
+def test_the_last_step_of_output_that_is_too_much_to_read_is_known(watched: Watched) -> None:
+    bar = "for step in range(1, 100_001): print(f'\\rrank {step % 2}: step {step}/100000', end='', flush=step % 100 == 0)"
+    progress = watched(bar + "\nprint()").observation.progress
+    assert (progress.last_step, progress.total_steps, progress.rank_steps) == (100_000, 100_000, {0: 100_000, 1: 99_999})
 
 
 def test_a_job_that_will_not_be_done_in_its_time_is_told_how_far_it_will_come(
