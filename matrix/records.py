@@ -768,13 +768,10 @@ class Plan:
 
 # ------------------------------------------------------------------ to and from files
 def to_json(record: Any) -> str:
-    """JSON text of a record, a line for each field, in their order.
-
-    Raises ValueError for what cannot be written, such as text that is not Unicode."""
+    """JSON text of a record, for people too: indented.  Raises ValueError for what cannot be written, such as text that is not Unicode."""
     from pydantic_core import to_json as encode  # here: `--help` must not pay for it
 
-    lines = [f' "{name}": {encode(value).decode()}' for name, value in vars(record).items()]
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    return encode(record, indent=1).decode() + "\n"
 
 
 def from_json(kind: type[T], text: str | bytes) -> T:
