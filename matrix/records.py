@@ -492,6 +492,8 @@ class HeapError:
     frames: list[str]  # "function (file.c:12)" or "function (in /path/lib.so)", innermost first
     times: int = 1
     about: str = ""  # the address: "0 bytes after a block of size 64 alloc'd"; "": it says nothing
+    freed_by: list[str] = dataclasses.field(default_factory=list)  # frames of who had freed the block, innermost first
+    freed_by_other_thread: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from matrix.diagnosis import clusters
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import SHARED, Cause, finding, message, remedy
 from matrix.diagnosis.judge import first_signal
-from matrix.records import Fault, Finding, Frame, MessageKind, Observation, describe_cell
+from matrix.records import Fault, Finding, Frame, HeapError, MessageKind, Observation, describe_cell
 
 OVERFLOW, CORRUPTION, ARGUMENT, RACE, ILLEGAL = (
     "stack_overflow",
@@ -334,6 +334,15 @@ def _checked(run: Observation, guilty: Sequence[Frame], *, known: bool) -> Itera
         where = f" in {error.frames[0]}" if error.frames else ""
         fact = f"valgrind saw an {error.what[:1].lower()}{error.what[1:]}{where}: {error.about or 'no block of the heap'}"
         wild = "not stack'd" in error.about
+        if error.freed_by_other_thread and (code := _common_code(error)):
+            both = f"{fact}, by another thread, which was in {code} as well"
+            yield finding(RACE, "checked heap", run, 4.0, both, "valgrind.log")
+            yield finding(ARGUMENT, "checked heap", run, -2.0, both, "valgrind.log")
+            return
+        if _common_code(error) and any(frame.startswith("start_thread ") for frame in error.freed_by):  # perhaps by a thread of its kind
+            for cause in (RACE, CORRUPTION):
+                yield finding(cause, "checked heap", run, 1.5, fact, "valgrind.log")
+            return
         if error.what.startswith(("Invalid free", "Mismatched free")) or "free'd" in error.about:
             yield finding(CORRUPTION, "checked heap", run, 4.0, fact, "valgrind.log")
             yield finding(ARGUMENT, "checked heap", run, -2.0, fact, "valgrind.log")
@@ -346,6 +355,20 @@ def _checked(run: Observation, guilty: Sequence[Frame], *, known: bool) -> Itera
             yield finding(ARGUMENT, "checked heap", run, 3.0, fact, "valgrind.log")
             yield finding(CORRUPTION, "checked heap", run, -0.5, fact, "valgrind.log")
             return
+
+
+def _common_code(error: HeapError) -> str | None:
+    """The library, or source file, in which a block was used, when the thread that freed it was inside the same one.  Not Python's:
+    that frees whatever nobody refers to."""
+    mine, theirs = (next(filter(None, map(_code, frames)), None) for frames in (error.frames, error.freed_by))
+    return mine if mine == theirs and mine and not mine.startswith("libpython") else None
+
+
+def _code(frame: str) -> str | None:
+    """Of `function (in /path/library.so)` or `function (file.c:12)`; None: the allocator, or a copy."""
+    place = frame.rpartition("(")[2].rstrip(")").removeprefix("in ")
+    name = place.rpartition("/")[2].partition(":")[0]
+    return None if not name or name.startswith(("vgpreload_", "vg_replace", "libc.so", "libstdc++")) else name
 
 
 def _same_code(theirs: str, ours: Frame) -> bool:

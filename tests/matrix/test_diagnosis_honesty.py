@@ -162,6 +162,29 @@ def test_what_valgrind_says_of_another_library_is_not_about_the_crash() -> None:
     assert not said(dataclasses.replace(here, frames=["strncmp (in /lib/libc.so.6)"]))
 
 
+def test_what_another_thread_freed_within_the_same_library_is_a_race_and_what_python_freed_is_not() -> None:
+    stack = [Frame(function="search", library="libindex.so", kind="native", trust="symbol")]
+    crash = segv(faults=[fault(0x7F1234567890)], native_stack=stack)
+    used = HeapError(
+        pid=7,
+        what="Invalid read of size 8",
+        frames=["search (in /x/libindex.so)", "main (job.c:3)"],
+        about="64 bytes inside a block of size 512 free'd",
+        freed_by=["free (in /y/vgpreload_memcheck-amd64-linux.so)", "add (in /x/libindex.so)", "start_thread (pthread_create.c:442)"],
+        freed_by_other_thread=True,
+    )
+
+    def first(error: HeapError) -> tuple[str, str]:
+        found = verdict({("u", 1): crash, ("v", 1): lived(), ("v", 2): lived()}, probed={"valgrind": {**crash, "heap_errors": [error]}})
+        return found.ranking[0].cause, found.ranking[0].grade
+
+    assert first(used)[0] == "native_thread_race"
+    alike = dataclasses.replace(used, freed_by_other_thread=False)  # a thread of the same kind, or the same one
+    assert first(alike)[1] != "confirmed"
+    python = [used.freed_by[0], "dict_dealloc (dictobject.c:2)", used.freed_by[2]]
+    assert first(dataclasses.replace(used, freed_by=python))[0] == "native_memory_corruption"
+
+
 def test_a_null_pointer_is_no_place_behind_the_end_of_anything() -> None:
     found = verdict({("u", 1): NULL, ("v", 1): lived(), ("v", 2): lived()})
     assert not any("behind the end" in fact.fact for entry in found.ranking for fact in entry.supports)

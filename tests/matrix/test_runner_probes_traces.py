@@ -131,6 +131,32 @@ def test_valgrind_names_the_place_of_an_overrun_that_was_survived(observe: Obser
     assert [frame.partition(" ")[0] for frame in error.frames] == ["fill", "main"]
 
 
+FREED = """
+#include <pthread.h>
+#include <stdlib.h>
+static void *drop(void *block) { free(block); return NULL; }
+int main(int count, char **words) {
+    char *block = malloc(16); pthread_t other;
+    if (count > 1) { pthread_create(&other, NULL, drop, block); pthread_join(other, NULL); } else drop(block);
+    volatile char kept = ((volatile char *)block)[3]; (void)kept;
+    return 0;
+}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("valgrind") is None or shutil.which("cc") is None, reason="valgrind or a C compiler is not installed")
+@pytest.mark.parametrize("threads", [False, True])
+def test_valgrind_tells_which_thread_had_freed_what_is_read(threads: bool, observe: Observe, tmp_path: Path) -> None:
+    (tmp_path / "freed.c").write_text(FREED)
+    subprocess.run(["cc", "-g", "-O0", "-pthread", "-o", tmp_path / "freed", tmp_path / "freed.c"], check=True)
+    seen = observe([str(tmp_path / "freed"), *(["x"] if threads else [])], probes={"valgrind": ""}, limits=Limits(wall_s=300))
+    (error,) = seen.heap_errors
+    assert (error.what, error.about) == ("Invalid read of size 1", "3 bytes inside a block of size 16 free'd")
+    assert [frame.partition(" ")[0] for frame in error.freed_by[:2]] == ["free", "drop"]
+    assert error.freed_by_other_thread == threads
+
+
 def test_the_first_stack_of_each_error_of_valgrind_counts_and_leaks_do_not(tmp_path: Path) -> None:
     error = "==7== Invalid write of size 8\n==7==    at 0x10: fill (a.c:4)\n==7==    by 0x11: main (a.c:5)\n"
     origin = "==7==  Address 0x4a is 0 bytes after a block of size 16 alloc'd\n==7==    at 0x12: malloc (in /x.so)\n==7== \n"

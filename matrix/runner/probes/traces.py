@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -92,35 +93,62 @@ def _place(frames: list[str]) -> str:
 
 
 # ------------------------------------------------------------------ valgrind
+@dataclasses.dataclass
+class _Error:
+    pid: int
+    what: str
+    frames: list[str] = dataclasses.field(default_factory=list)
+    about: str = ""
+    freed_by: list[str] = dataclasses.field(default_factory=list)
+
+
 def heap_errors(folder: Path) -> list[HeapError]:
     """What memcheck said in valgrind.<pid>.log files, each place once, in its order; leaks are none of these."""
-    found: dict[tuple[int, str, tuple[str, ...], str], int] = {}
+    found: dict[tuple[int, str, tuple[str, ...], str], HeapError] = {}
     for path in sorted(folder.glob("valgrind.*.log")):
-        for pid, what, frames, about in _errors(path.read_text(errors="replace")):
-            key = (pid, what, tuple(frames), about)
-            found[key] = found.get(key, 0) + 1
-    errors = [
-        HeapError(pid=pid, what=what, frames=list(frames), times=times, about=about) for (pid, what, frames, about), times in found.items()
-    ]
-    return errors[:MAX_ERRORS]
+        for error in _errors(path.read_text(errors="replace")):
+            key = (error.pid, error.what, tuple(error.frames[:MAX_FRAMES]), error.about)
+            seen = found.get(key)
+            found[key] = dataclasses.replace(seen, times=seen.times + 1) if seen else _recorded(error)
+    return list(found.values())[:MAX_ERRORS]
 
 
-def _errors(text: str) -> Iterator[tuple[int, str, list[str], str]]:
-    """The first stack of each error, the access itself, and what its address is.  Later stacks tell where the memory came from."""
-    what, frames, pid, about, open_stack = "", list[str](), 0, "", False
+def _recorded(error: _Error) -> HeapError:
+    return HeapError(
+        pid=error.pid,
+        what=error.what,
+        frames=error.frames[:MAX_FRAMES],
+        about=error.about,
+        freed_by=error.freed_by[:MAX_FRAMES],
+        freed_by_other_thread=bool(error.freed_by) and _thread(error.frames) != _thread(error.freed_by),
+    )
+
+
+def _thread(frames: list[str]) -> str:
+    """What a thread began with, "" for the main one: two that began alike cannot be told apart."""
+    start = next((at for at, frame in enumerate(frames) if frame.startswith("start_thread ")), 0)
+    return frames[start - 1] if start else ""
+
+
+def _errors(text: str) -> Iterator[_Error]:
+    """The access itself with its stack, what its address is, and the stack that freed it.  Where it came from is not kept."""
+    error: _Error | None = None
+    stack: list[str] | None = None  # to which the next frames belong
     for line in filter(None, map(_VALGRIND.match, text.splitlines())):
         if place := _PLACE.match(line[2]):
-            if open_stack and len(frames) < MAX_FRAMES:
-                frames.append(place[1])
+            if stack is not None:
+                stack.append(place[1])
             continue
-        if what and frames and (address := _ABOUT.match(line[2])):
-            about, open_stack = address[1].strip(), False
+        if error and error.frames and not error.about and (address := _ABOUT.match(line[2])):
+            error.about = address[1].strip()
+            stack = error.freed_by if "free'd" in error.about else None
             continue
-        if what and frames:
-            yield pid, what, frames, about
-            what, frames, about = "", [], ""
-        open_stack = line[2].startswith(_ERRORS)
-        if open_stack:
-            pid, what = int(line[1]), line[2].strip()
-    if what and frames:
-        yield pid, what, frames, about
+        if error and error.frames:
+            yield error
+            error = None
+        stack = None
+        if line[2].startswith(_ERRORS):
+            error = _Error(pid=int(line[1]), what=line[2].strip())
+            stack = error.frames
+    if error and error.frames:
+        yield error
