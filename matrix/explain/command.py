@@ -71,7 +71,10 @@ def _remains(given: list[str], statuses: tuple[str, ...], slurm: tuple[str, ...]
         parts = [of_status.given(words) for words in statuses]
         states = {words: of_slurm.from_state(words) for words in slurm}
         parts += [part for part in states.values() if part is not None]
-        given += [words for words, part in states.items() if part is None]
+        files = [words for words, part in states.items() if part is None]
+        if unknown := next((words for words in files if words != "-" and not Path(words).exists()), None):
+            fail(f"--slurm {unknown}: neither a file nor a state that is known: {', '.join(of_slurm.STATES)}", BAD_INPUT)
+        given += files
         with sources.opened(tuple(given)) as opened:
             parts += [recognise.read_all(opened)] if opened else []
             return remains.explain(joined([Part(main=was_pid), *parts]))

@@ -248,10 +248,6 @@ def test_a_job_that_still_runs_is_told_as_such(tmp_path: Path) -> None:
     assert found["ranking"] == []
 
 
-def test_a_state_that_slurm_does_not_have_is_taken_for_a_file_and_refused() -> None:
-    assert "No such file" in refused("--slurm", "EXPLODED")
-
-
 def test_a_step_that_slurm_itself_ended_for_memory_is_not_called_cancelled(tmp_path: Path) -> None:
     words = (
         "step 64\nslurmstepd-vm: error: StepId=1.batch exceeded memory limit (340656128 > 314572800), being killed\n"
@@ -261,3 +257,8 @@ def test_a_step_that_slurm_itself_ended_for_memory_is_not_called_cancelled(tmp_p
     assert found["ended"]["by"] == "SIGKILL"
     assert {entry["cause"].partition("_")[0] for entry in found["ranking"][:4]} == {"memory"}
     assert "324.9 MiB held, 300.0 MiB asked for" in piece(found, "exceeded memory limit")["proves"]
+
+
+def test_what_is_neither_a_state_of_slurm_nor_a_file_is_refused_with_the_states() -> None:
+    said = refused("--slurm", "OUTOFMEMORY")
+    assert "--slurm OUTOFMEMORY: neither a file nor a state that is known: OUT_OF_MEMORY, TIMEOUT" in said
