@@ -128,6 +128,15 @@ def throwaway(folder: Path, *, cgroups: bool) -> Iterator[Slurm]:
         for daemon in reversed(daemons):
             daemon.terminate()
             daemon.wait(30)
+        _remove_groups()
+
+
+def _remove_groups() -> None:
+    """Slurm leaves the outermost of its cgroups."""
+    for top in Path("/sys/fs/cgroup").glob(f"*/slurm_{socket.gethostname()}"):
+        for folder in sorted((path for path in [top, *top.rglob("*")] if path.is_dir()), reverse=True):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
 
 def _wait_until_idle(cluster: Slurm) -> None:
