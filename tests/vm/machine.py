@@ -70,6 +70,8 @@ def why_not() -> str:
     """Why no guest can be started here; empty when one can, as far as that is known before its kernel is fetched."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return "the guest's kernel is a program for Linux on x86_64"
+    if ROOT.is_relative_to("/tmp") or ROOT.is_relative_to("/run"):
+        return f"the guest has a /tmp and a /run of its own, and this checkout is {ROOT}"
     missing = [name for name in ("apt-get", "dpkg-deb") if shutil.which(name) is None]
     return f"the guest's kernel is a Debian package, and there is no {' and no '.join(missing)} here" if missing else ""
 
