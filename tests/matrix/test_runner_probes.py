@@ -6,7 +6,9 @@ import json
 import os
 import resource
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ import pytest
 from matrix.records import Observation, ProbeResult
 from matrix.runner import cgroup
 from matrix.runner.probes import machine
+from matrix.runner.probes.change import Change, Prepared
+from matrix.runner.probes.watch import Watch
 from tests.matrix.conftest import Observe
 
 CHILDREN = Path(__file__).parents[1] / "children"
@@ -220,6 +224,21 @@ def test_under_a_slower_clock_the_same_work_is_held_back(observe: Observe) -> No
     assert seen.wall_s > 2 * seen.exit.cpu_s  # the kernel's quota, not the machine's load, bounds it from below
     idle = observe("pass", probes={"slower_clock": "2"})
     assert (only(idle).held, without("slower_clock", idle)) == (False, [only(idle).how])
+
+
+def test_an_environment_that_is_empty_is_believed_at_the_second_look_only() -> None:
+    """Between the end of one program and the first instruction of the next a process has none; no look may take that for an answer."""
+    watch = Watch(Prepared(total=Change(env={"MX_PROBED": "1"})), token="")
+    with subprocess.Popen(["sleep", "30"], env={}) as bare, subprocess.Popen(["sleep", "30"], env={"MX_PROBED": "1"}) as told:
+        try:
+            time.sleep(0.2)  # both have become their programs
+            watch.look(0.0, {bare.pid, told.pid})
+            assert {pid: seen.environ for pid, seen in watch.seen.items()} == {told.pid: {"MX_PROBED": "1"}}
+            watch.look(1.0, {bare.pid, told.pid})
+            assert watch.seen[bare.pid].environ == {}
+        finally:
+            bare.kill()
+            told.kill()
 
 
 def test_a_hangup_is_survived_when_it_is_ignored(observe: Observe) -> None:

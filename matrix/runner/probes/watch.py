@@ -16,7 +16,7 @@ from pathlib import Path
 from matrix.runner.probes.change import INFINITE, Prepared
 
 MAX_PROCESSES, MAX_THREADS = 64, 256
-LOOK_S = 0.1
+LOOK_S, AGAIN_S = 0.1, 0.005
 REST = 50  # times as long as a look took: many processes with long maps are looked at less often
 
 
@@ -28,6 +28,7 @@ class Seen:
     name: str = ""
     environ: dict[str, str] = dataclasses.field(default_factory=dict)  # of the names that a probe sets, at its last exec
     exe: str = ""
+    bare: bool = False  # its environment was empty: so is that of a program whose exec has not put it into place yet
     cpus: set[int] = dataclasses.field(default_factory=set)  # that any of its threads was ever allowed
     threads: int = 0  # most
     limits: dict[str, int] = dataclasses.field(default_factory=dict)  # lowest soft limit
@@ -48,19 +49,22 @@ class Watch:
         self.prepared = prepared
         self.token = token
         self.seen: dict[int, Seen] = {}
+        self._starting: dict[int, Seen] = {}
         self._next_s = 0.0
 
     def due(self, now: float) -> bool:
         return bool(self.prepared.each) and now >= self._next_s
 
     def look(self, now: float, pids: set[int]) -> None:
-        started = time.monotonic()
+        started, again = time.monotonic(), False
         for pid in sorted(pids)[:MAX_PROCESSES]:
-            seen = self.seen.get(pid) or Seen(pid=pid)
+            seen = self.seen.get(pid) or self._starting.pop(pid, None) or Seen(pid=pid)
             with contextlib.suppress(OSError, ValueError, IndexError):  # it has gone, or it may not be looked at
-                if self._look(seen):
+                if self._is_starting(seen):
+                    self._starting[pid], again = seen, True
+                elif self._look(seen):
                     self.seen[pid] = seen
-        self._next_s = now + max(LOOK_S, REST * (time.monotonic() - started))
+        self._next_s = now + (AGAIN_S if again else max(LOOK_S, REST * (time.monotonic() - started)))
 
     def name_of(self, pid: int) -> str:
         """Of a process of the tree, or of another that still lives; "" when it is not known."""
@@ -70,6 +74,14 @@ class Watch:
             return Path(f"/proc/{pid}/comm").read_text().strip()
         return ""
 
+    def _is_starting(self, seen: Seen) -> bool:
+        """Whether its environment is seen empty for the first time: an exec closes what tells us of it before it sets that up."""
+        folder = Path(f"/proc/{seen.pid}")
+        if seen.bare or str((folder / "exe").readlink()) == seen.exe:
+            return False
+        seen.bare = not (folder / "environ").read_bytes()
+        return seen.bare
+
     def _look(self, seen: Seen) -> bool:
         """False for what is no process of the program: the tracer, or a zombie."""
         folder = Path(f"/proc/{seen.pid}")
@@ -77,7 +89,7 @@ class Watch:
         if Path(exe).name == "strace" and self.prepared.total.traced:
             return False
         if exe != seen.exe:
-            seen.exe, seen.environ = exe, self._environ(folder)
+            seen.exe, seen.environ, seen.bare = exe, self._environ(folder), False
         self._status(seen, (folder / "status").read_text(errors="replace"))
         change = self.prepared.total
         for name in change.rlimits:
