@@ -28,9 +28,11 @@ class Source(Protocol):
 
 
 class Ears:
-    def __init__(self, source: Source, read: Callable[[int, str], float | None], now: Callable[[], float]) -> None:
-        """`read`: takes what is there of a reader and says how long that may rest, None: for ever."""
-        self._source, self._read, self._now = source, read, now
+    def __init__(
+        self, source: Source, read: Callable[[int], bytes | None], hear: Callable[[int, str, bytes], float], now: Callable[[], float]
+    ) -> None:
+        """`read`: takes what is there of a reader, None: it has ended; `hear`: is given it and says how long that reader may rest."""
+        self._source, self._read, self._hear, self._now = source, read, hear, now
         self._readers = source.readers()
         self._resting: dict[int, float] = {}  # reader -> when it is listened to again
         self._keyboard: int | None = None  # while it is listened to
@@ -54,13 +56,15 @@ class Ears:
         return due_s
 
     def _take_all(self) -> None:
-        """All streams at once, in their order, and then all of them rest: so a line and a bar are not torn apart."""
+        """All streams at once, and then all of them rest.  The last is read first and passed on last: what was written to an earlier
+        one before it is there by then, so that a line and a bar are not torn apart."""
         awake = [reader for reader in self._readers if reader in self._selector.get_map()]
-        rests = {reader: self._read(reader, self._readers[reader]) for reader in awake}
-        until = self._now() + max([rest_s for rest_s in rests.values() if rest_s is not None], default=REST_S)
-        for reader, rest_s in rests.items():
+        taken = {reader: self._read(reader) for reader in reversed(awake)}
+        rests = [self._hear(reader, self._readers[reader], data) for reader in awake if (data := taken[reader])]
+        until = self._now() + max(rests, default=REST_S)
+        for reader in awake:
             self._selector.unregister(reader)
-            if rest_s is not None:
+            if taken[reader] is not None:
                 self._resting[reader] = until
 
     def _rouse(self) -> None:

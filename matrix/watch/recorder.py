@@ -138,7 +138,7 @@ class Recorder:
     def _follow(self) -> None:
         next_look, next_line, last = 0.1, self.options.every_s or 0.0, self._now()
         self._maps_pace, self._bounds_pace = Pace(MAPS_COSTS), Pace(BOUNDS_COSTS, FIRST_BOUNDS_S)
-        with Ears(self.source, self._read, self._now) as ears:
+        with Ears(self.source, self._read, self._pass_on, self._now) as ears:
             while not self.child.over and not self.source.left():
                 due = ears.wait(min(self.sampler.next_s, next_look))
                 now = self._now()
@@ -194,17 +194,18 @@ class Recorder:
 
     _told_less = False
 
-    def _read(self, reader: int, name: str) -> float | None:
-        """Take what is there; how long to rest, None at the end."""
-        began = time.thread_time()
+    def _read(self, reader: int) -> bytes | None:
+        """What is there; None at the end."""
         try:
-            data = os.read(reader, READ_BYTES)
+            return os.read(reader, READ_BYTES) or None
         except BlockingIOError:
-            return REST_S
+            return b""
         except OSError:  # a terminal whose other side is closed
             return None
-        if not data:
-            return None
+
+    def _pass_on(self, reader: int, name: str, data: bytes) -> float:
+        """Keep it, and how long its reader may rest."""
+        began = time.thread_time()
         self.source.take(reader, data)
         self._heard(name, data)
         until_sample = self.sampler.next_s - self._now()  # then we are awake anyway, which is most of the price
