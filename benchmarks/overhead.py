@@ -59,8 +59,11 @@ def popen(argv: list[str]) -> float:
 
 def attempt(wanted: Job, guardian: Guardian) -> float:
     began = time.perf_counter()
-    run(wanted, guardian, stop=threading.Event())
-    return time.perf_counter() - began
+    seen = run(wanted, guardian, stop=threading.Event())
+    took = time.perf_counter() - began
+    if seen.exit.returncode:
+        raise SystemExit(f"the program was not started, or failed: {seen.exit}")
+    return took
 
 
 def added(argv: list[str], folder: Path, guardian: Guardian, first: int, **options: Any) -> dict[str, Any]:
@@ -135,7 +138,7 @@ def places() -> Iterator[tuple[str, Path]]:
     if MEMORY.is_dir():
         yield "in memory", MEMORY
     RUNS.mkdir(exist_ok=True)
-    yield "on disk", RUNS
+    yield "on disk", RUNS.resolve()  # a child is started elsewhere than here
 
 
 def main() -> None:
