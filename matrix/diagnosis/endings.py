@@ -10,7 +10,7 @@ from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.judge import worker_that_began
 from matrix.diagnosis.launchers import after_silence
-from matrix.diagnosis.native import crash_signal, heap_is_damaged
+from matrix.diagnosis.native import NATIVE_CRASH, crash_signal, heap_is_damaged
 from matrix.diagnosis.signals import EXIT, EXTERNAL
 from matrix.evidence.deaths import initiating
 from matrix.records import Death, ExitCall, Finding, MessageKind, Observation, PythonError
@@ -39,7 +39,6 @@ CARRIED = ("ProcessRaisedException", "RemoteError")  # the exception of another 
 CASCADE = 0.5  # nats at most for an exception after the death of another process
 THREAD_START = re.compile(r"threading\.py:\d+ in (?:Thread\.)?_bootstrap_inner$")
 RAISED = 1  # the status that the interpreter ends with after an uncaught exception
-NATIVE_CRASH = ("native_memory_corruption", "native_bad_argument", "native_thread_race")
 NOT_THE_CAUSE = ("worker died", "terminated", "broken pipe")  # exceptions that only report how something else ended
 CPU = "cpu"  # the device that every framework calls so: an axis on which it survives is one of devices
 

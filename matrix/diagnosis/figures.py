@@ -8,7 +8,7 @@ from itertools import combinations
 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
-from matrix.diagnosis.native import crash_signal, heap_is_damaged, the_fault
+from matrix.diagnosis.native import NATIVE_CRASH, crash_signal, heap_is_damaged, the_fault
 from matrix.records import Finding, Message, Metric, Observation, PythonError, describe_cell
 
 DIVERGED, CORRUPT = "numerical_divergence", "corrupt_input_data"
@@ -21,10 +21,9 @@ NO_INTEGER = 1 << 31  # what x86 makes of a NaN, or of a number that is too larg
 FULL = 0.9  # of a limit
 RATIO_OFF = 0.03  # places are known to within a batch
 FEWEST_STEPS = 3  # of a death: before them, places of different batch sizes are near each other anyway
-NATIVE = ("native_bad_argument", "native_memory_corruption", "native_thread_race")
 ITEM_BYTES = (1, 2, 4, 8, 16)
 BESIDE_IT = 64 << 10  # items: added to it before it became an index
-OTHERS = (*NATIVE, "python_exception", "deadlock", "cpu_bound_stall")
+OTHERS = (*NATIVE_CRASH, "python_exception", "deadlock", "cpu_bound_stall")
 
 CAUSES = (
     Cause(
@@ -116,21 +115,20 @@ def _not_finite(death: Observation) -> PythonError | None:
 
 def _finite_beside(case: Case, name: str) -> bool:
     """Whether a change of one axis keeps that figure finite and the program alive."""
-    for _, survivor in case.beside:
-        mine = [metric for metric in survivor.metrics if metric.name == name]
-        if mine and not any(metric.first_bad or _exploded(metric) for metric in mine):
-            return True
-    return False
+    return any(_stayed_finite(survivor, name) for _, survivor in case.beside)
 
 
 def _always_first(case: Case, name: str) -> bool:
     """Whether no run died in which that figure had stayed finite, and two of those lived: it may take more, but never less."""
-    stayed = {True: 0, False: 0}  # died, survived
-    for runs, died in ((case.deaths, True), (case.survivors, False)):
-        for run in runs:
-            mine = [metric for metric in run.metrics if metric.name == name]
-            stayed[died] += bool(mine) and not any(metric.first_bad or _exploded(metric) for metric in mine)
-    return not stayed[True] and stayed[False] >= ENOUGH
+    if any(_stayed_finite(death, name) for death in case.deaths):
+        return False
+    return sum(_stayed_finite(survivor, name) for survivor in case.survivors) >= ENOUGH
+
+
+def _stayed_finite(run: Observation, name: str) -> bool:
+    """Whether it printed that figure, and never as anything else."""
+    mine = [metric for metric in run.metrics if metric.name == name]
+    return bool(mine) and not any(metric.first_bad or _exploded(metric) for metric in mine)
 
 
 def _exploded(metric: Metric) -> bool:
@@ -184,7 +182,7 @@ def _same_sample(case: Case) -> Iterator[Finding]:
         which = f"the same sample, {' or '.join(map(str, places))} by the order"
         fact = f"if {axis} is the size of a batch, deaths came at {which}: what that sample holds ends it"
         yield finding(CORRUPT, "same sample", crashed[0], 4.5, fact, "stdout.log")
-        for cause in NATIVE:
+        for cause in NATIVE_CRASH:
             yield finding(cause, "same sample", crashed[0], -2.0, fact, "stdout.log")
         return
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.judge import first_signal
-from matrix.diagnosis.native import NULL, crash_signal, the_fault
+from matrix.diagnosis.native import NATIVE_CRASH, NULL, crash_signal, the_fault
 from matrix.records import Bound, Filesystem, Finding, MessageKind, Observation
 
 RESOURCE, TIME, FULL, CHANGED = "resource_limit", "watchdog_or_time_limit", "shm_or_disk_full", "file_changed_under_mmap"
@@ -47,7 +47,6 @@ LIFTED = {
     "cpu": TIME,
     "stack": "stack_overflow",
 }
-NATIVE = ("native_bad_argument", "native_memory_corruption", "native_thread_race")
 HIGHER = 1.5  # times a limit: a higher one
 SAID = {
     "too many files": (RESOURCE, 3.5),
@@ -160,7 +159,7 @@ def _counts(death: Observation) -> Iterator[Finding]:
             if _null(death):
                 fact += ", and a null pointer was used: what was refused and not looked at"
                 yield finding(RESOURCE, "refused", death, 1.5, fact)
-                for cause in NATIVE:
+                for cause in NATIVE_CRASH:
                     yield finding(cause, "refused", death, -1.5, fact)
     if death.exit.signal == "SIGXFSZ":
         fact = "SIGXFSZ: the kernel sends it when a file grows beyond the limit of file sizes"

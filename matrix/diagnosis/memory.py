@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy
+from matrix.evidence.memory_curve import own_limit_met
 from matrix.records import Cell, Finding, Memory, MemoryCurve, Observation, ProcessMemory, Slope, Value
 
 WORKING_SET, RETENTION, WORKERS, ALLOCATOR = NAMES = (
@@ -69,7 +70,6 @@ CAUSES = (
 )
 GROWING = ("linear", "staircase")
 GIB = 1 << 30
-AT_LIMIT = 0.9  # of the limit: a group that never held more was not killed for it
 FAR_BELOW = 0.7  # of the limit: a peak below this was not stopped by it
 FIRST_STEPS = 5
 SHORT_S = 2.0  # a death before that leaves too few samples and looks to tell forms or processes apart
@@ -112,13 +112,9 @@ def _killed(death: Observation) -> Iterator[Finding]:
 
 def _limit_met(memory: Memory) -> str:
     """In words: our own limit, or a lower one of a group nested below ours, which its high-water mark gives away."""
-    if _own_limit_met(memory):
+    if own_limit_met(memory):
         return f"limit {_size(memory.limit_bytes)}"
     return f"at {_size(memory.peak_group_bytes)}, by a lower limit of a group within it"
-
-
-def _own_limit_met(memory: Memory) -> bool:
-    return memory.limit_bytes is None or memory.peak_group_bytes is None or memory.peak_group_bytes >= AT_LIMIT * memory.limit_bytes
 
 
 # ------------------------------------------------------------------ the form of the curve
@@ -252,12 +248,11 @@ def _workers(death: Observation) -> Iterator[Finding]:
     if not processes:
         return
     workers = [process for process in processes if process.role == "worker"]
-    read = {process.pid for process in processes}
-    unread = any(each.role == "worker" and each.pid not in read for each in death.deaths)
-    unseen = death.wall_s < SHORT_S or unread  # gone before anything was read
-    if not workers and unseen:
-        return
     if not workers:
+        read = {process.pid for process in processes}
+        unread = any(each.role == "worker" and each.pid not in read for each in death.deaths)  # gone before that
+        if death.wall_s < SHORT_S or unread:
+            return
         yield finding(WORKERS, "workers", death, -4.0, "there was no worker process", "memory.csv")
         return
     held, whole = sum(map(_own, workers)), sum(map(_own, processes))
@@ -365,7 +360,7 @@ def _name(observation: Observation, axis: str) -> str:
 def _peak(observation: Observation) -> int:
     """What the limit counts, as far as it is known, without file cache."""
     curve, memory = observation.curve, observation.memory
-    if memory.oom_kills and memory.limit_bytes and _own_limit_met(memory):
+    if memory.oom_kills and memory.limit_bytes and own_limit_met(memory):
         return memory.limit_bytes
     if curve and curve.series == "group":
         return curve.peak_bytes

@@ -54,6 +54,7 @@ WAITS = (
     "kmp",
     "?",
 )
+NATIVE_CRASH = (CORRUPTION, ARGUMENT, RACE)  # what a crash in native code may be, when it is not of the stack or of an instruction
 HEAP_PROBES = ("poisoned_heap", "checked_heap", "valgrind")
 POOLS = ("gomp", "libomp", "libiomp", "openblas", "mkl", "tbb", "pthreadpool")  # in names of libraries that keep threads for their calls
 
@@ -331,30 +332,28 @@ def _checked(run: Observation, guilty: Sequence[Frame], *, known: bool) -> Itera
     for error in run.heap_errors:
         if not any(_same_code(theirs, ours) for theirs in error.frames for ours in guilty):
             continue  # of some other library, which is used to it
-        where = f" in {error.frames[0]}" if error.frames else ""
-        fact = f"valgrind saw an {error.what[:1].lower()}{error.what[1:]}{where}: {error.about or 'no block of the heap'}"
-        wild = "not stack'd" in error.about
-        if error.freed_by_other_thread and (code := _common_code(error)):
-            both = f"{fact}, by another thread, which was in {code} as well"
-            yield finding(RACE, "checked heap", run, 4.0, both, "valgrind.log")
-            yield finding(ARGUMENT, "checked heap", run, -2.0, both, "valgrind.log")
+        if weights := _misuse(error):
+            where = f" in {error.frames[0]}" if error.frames else ""
+            fact = f"valgrind saw an {error.what[:1].lower()}{error.what[1:]}{where}: {error.about or 'no block of the heap'}"
+            if error.freed_by_other_thread and (code := _common_code(error)):
+                fact += f", by another thread, which was in {code} as well"
+            for cause, weight in weights.items():
+                yield finding(cause, "checked heap", run, weight, fact, "valgrind.log")
             return
-        if _common_code(error) and any(frame.startswith("start_thread ") for frame in error.freed_by):  # perhaps by a thread of its kind
-            for cause in (RACE, CORRUPTION):
-                yield finding(cause, "checked heap", run, 1.5, fact, "valgrind.log")
-            return
-        if error.what.startswith(("Invalid free", "Mismatched free")) or "free'd" in error.about:
-            yield finding(CORRUPTION, "checked heap", run, 4.0, fact, "valgrind.log")
-            yield finding(ARGUMENT, "checked heap", run, -2.0, fact, "valgrind.log")
-            return
-        if error.what.startswith("Invalid write"):
-            yield finding(CORRUPTION, "checked heap", run, 1.0 if wild else 3.0, fact, "valgrind.log")
-            yield finding(ARGUMENT, "checked heap", run, 1.5, fact, "valgrind.log")
-            return
-        if error.what.startswith("Invalid read"):
-            yield finding(ARGUMENT, "checked heap", run, 3.0, fact, "valgrind.log")
-            yield finding(CORRUPTION, "checked heap", run, -0.5, fact, "valgrind.log")
-            return
+
+
+def _misuse(error: HeapError) -> dict[str, float]:
+    """What a misuse of memory says for and against the causes, in nats; {}: nothing."""
+    wild = "not stack'd" in error.about
+    if _common_code(error) and error.freed_by_other_thread:
+        return {RACE: 4.0, ARGUMENT: -2.0}
+    if _common_code(error) and any(frame.startswith("start_thread ") for frame in error.freed_by):  # perhaps by a thread of its kind
+        return {RACE: 1.5, CORRUPTION: 1.5}
+    if error.what.startswith(("Invalid free", "Mismatched free")) or "free'd" in error.about:
+        return {CORRUPTION: 4.0, ARGUMENT: -2.0}
+    if error.what.startswith("Invalid write"):
+        return {CORRUPTION: 1.0 if wild else 3.0, ARGUMENT: 1.5}
+    return {ARGUMENT: 3.0, CORRUPTION: -0.5} if error.what.startswith("Invalid read") else {}
 
 
 def _common_code(error: HeapError) -> str | None:

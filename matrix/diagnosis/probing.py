@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause
+from matrix.diagnosis.native import NATIVE_CRASH
 from matrix.diagnosis.suspects import LEVERS
 from matrix.records import Finding, Observation, describe_cell
 
@@ -25,7 +26,6 @@ HEAP = ("poisoned_heap", "checked_heap")  # these change a damaged heap: a death
 ONE_THREAD = "one_thread"
 THREADS = {name for name, probe in LEVERS.items() if probe == ONE_THREAD}
 CHECKED = "valgrind"  # sees the misuse of memory itself; slow, so it comes last and only for causes that it tells apart
-SEEN_BY_IT = ("native_memory_corruption", "native_bad_argument", "native_thread_race")
 Chances = Mapping[str, Cause]
 
 
@@ -115,7 +115,7 @@ def propose(
         proposal = information(name, shares, causes, case.death_rate)
         if proposal.bits > (best.bits if best else LEAST_BITS) and available(name):
             best = proposal
-    seen = sum(shares.get(cause, 0.0) for cause in SEEN_BY_IT)
+    seen = sum(shares.get(cause, 0.0) for cause in NATIVE_CRASH)
     if best is None and CHECKED not in tried and seen > 0.5 and available(CHECKED):
         return Proposal(name=CHECKED, bits=0.0, survives=0.5)
     return best

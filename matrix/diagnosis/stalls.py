@@ -10,7 +10,7 @@ from matrix.diagnosis.cause import Cause, finding, remedy
 from matrix.diagnosis.fork import GONE, stuck_children, was_watched
 from matrix.diagnosis.hangs import HangClass, classes, threaded_forks
 from matrix.evidence.deaths import initiating
-from matrix.records import Finding, Observation, ProcessSeen
+from matrix.records import Finding, Load, Observation, ProcessSeen
 
 DEADLOCK, STALL = "deadlock", "cpu_bound_stall"
 ENOUGH_LOOKS = 5
@@ -80,15 +80,19 @@ def _hang(death: Observation) -> Iterator[Finding]:
         yield from _waits(death, found)
     elif alone := _alone(death, found):
         yield finding(STALL, "alone", death, 1.5, alone)
-    if busy and death.load and death.load.runnable_mean > CROWDED * death.load.cpus:
+    if busy and death.load and _is_crowded(death.load):
         fact = f"{death.load.runnable_mean:.0f} threads wanted to run on {death.load.cpus} processors"
         yield finding(STALL, "load", death, 3.0, fact)
+
+
+def _is_crowded(load: Load) -> bool:
+    return load.runnable_mean > CROWDED * load.cpus
 
 
 def crowded(case: Case) -> str:
     """Of a known-bad cell that lives: whether all its runs were short of processors, and how to have slow runs judged; "" if not."""
     loads = [run.load for run in case.survivors if run.trial.cell == case.known_bad and run.load and run.load.looks >= ENOUGH_LOOKS]
-    if not loads or not all(load.runnable_mean > CROWDED * load.cpus for load in loads):
+    if not loads or not all(map(_is_crowded, loads)):
         return ""
     threads, cpus = statistics.median(load.runnable_mean for load in loads), loads[0].cpus
     return (

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Literal
 
 from matrix.evidence.robust import deviation, line
-from matrix.records import CurveShape, Forecast, MemoryCurve, Slope
+from matrix.records import CurveShape, Forecast, Memory, MemoryCurve, Slope
 
 MIB = 1 << 20
 BINS = 24  # for a line: few enough that neighbouring medians hardly depend on each other
@@ -27,6 +27,7 @@ STEADY = 3  # bins in a row on the line end the warm-up
 STAIRS, ONE_STAIR = 3, 3  # stairs make a staircase; rises within so many bins are one stair
 EXIT_S = 0.5
 EVERY_STEP = 3.0  # stairs that are closer are growth with every step
+AT_LIMIT = 0.9  # of the limit: a group that never held more was not killed for it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,6 +147,11 @@ def _shape(
 
 def _event(level: float, noise: float) -> float:
     return max(EVENT, EVENT_SHARE * level, EVENT_NOISE * noise)
+
+
+def own_limit_met(memory: Memory) -> bool:
+    """Whether its high-water mark allows that a kill was for the attempt's own limit, and not for a lower one of a group nested below."""
+    return memory.limit_bytes is None or memory.peak_group_bytes is None or memory.peak_group_bytes >= AT_LIMIT * memory.limit_bytes
 
 
 # ------------------------------------------------------------------ reductions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from matrix.diagnosis import endings, judge, memory, ranking, sigkill
+from matrix.diagnosis import endings, judge, memory, native, ranking, sigkill
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import finding, message
 from matrix.evidence import deaths, fault
@@ -211,7 +211,7 @@ def _open(seen: Observation) -> Iterator[Finding]:
         for cause in (*OPEN, "external_signal"):
             yield finding(cause, "open", seen, 0.0, "nothing tells who sent the SIGKILL")
     elif sender is None and peer_is_gone(seen.python_error):
-        for cause in (*OPEN, "external_signal", *endings.NATIVE_CRASH):
+        for cause in (*OPEN, "external_signal", *native.NATIVE_CRASH):
             yield finding(cause, "open", seen, 0.0, "another process was gone, and nothing tells how it ended")
 
 

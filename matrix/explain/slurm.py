@@ -10,6 +10,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator
 
+from matrix.diagnosis import memory
 from matrix.evidence.exit import signal_name
 from matrix.explain.part import INFERRED, SCHEDULER, Ending, Part, Piece, by_signal
 from matrix.explain.sources import Source
@@ -79,7 +80,6 @@ EXCEEDED = re.compile(
     r"(?:(?:StepId=|[Ss]tep |[Jj]ob )(?P<step>\d[\w.+]*) exceeded (?:memory limit|\w+ memory limit) \((?P<held>\d+) > (?P<limit>\d+)\)"
     r"|Exceeded job memory limit)(?:, being killed)?"
 )
-MEMORY = ("memory_working_set", "memory_retention", "memory_worker_multiplication", "memory_allocator_retention")
 PAIR = re.compile(r"(\d+):(\d+)")
 SIZE = re.compile(r"^([\d.]+)([KMGT]?)[nc]?$")
 
@@ -169,7 +169,9 @@ def _exceeded(source: Source, match: re.Match[str]) -> Part:
         ],
         endings=[by_signal("SIGKILL", f"{where} (Slurm's words)", INFERRED)],
         groups={f"job_{job[0]}": where} if job else {},
-        findings=[Finding(cause=cause, rule="scheduler", weight=SAW_NATS, fact=fact, attempt="remains", file=where) for cause in MEMORY],
+        findings=[
+            Finding(cause=cause, rule="scheduler", weight=SAW_NATS, fact=fact, attempt="remains", file=where) for cause in memory.NAMES
+        ],
     )
 
 

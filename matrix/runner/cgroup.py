@@ -90,11 +90,11 @@ class Group:
         """The smallest of its own and of every group around it, in bytes, as the kernel keeps it: whole pages."""
         if not self._v2:
             return _field(self.path / "memory.stat", "hierarchical_memory_limit")
-        return min((limit for folder in _around(self.path) if (limit := _number(folder / "memory.max")) is not None), default=None)
+        return _smallest(self.path, "memory.max")
 
     def slowed_from(self) -> int | None:
         """Bytes from which on the kernel holds its processes up until they give memory back (v2 alone); None: never."""
-        return min((limit for folder in _around(self.path) if (limit := _number(folder / "memory.high")) is not None), default=None)
+        return _smallest(self.path, "memory.high")
 
     def cpu_share(self) -> float | None:
         """Processor seconds per second that its processes may use together: the smallest quota of the group and those around it."""
@@ -224,6 +224,11 @@ def _existing_v1(controller: str) -> Path | None:
 def _around(folder: Path) -> Iterator[Path]:
     """The group and those around it, as far as they are visible here."""
     return (each for each in (folder, *folder.parents) if each.is_relative_to(ROOT))
+
+
+def _smallest(folder: Path, name: str) -> int | None:
+    """Of a limit of version 2, which holds for all that is nested below it."""
+    return min((limit for each in _around(folder) if (limit := _number(each / name)) is not None), default=None)
 
 
 def _nearest(folder: Path, name: str) -> Path | None:

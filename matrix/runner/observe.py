@@ -41,7 +41,6 @@ from matrix.runner.surroundings import Surroundings
 
 Seen = Literal["core", "exit", "sampled"]
 TAIL_LINES = 20
-AT_LIMIT = 0.9  # of our limit: a group that never held more was not killed for it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,7 +129,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         started_unix_s=raw.started_unix_s,
         progress=raw.progress,
         memory=memory,
-        curve=_curve(attempt, folder, raw, ending, memory, deaths.initiating(ended)),
+        curve=_curve(folder, raw, ending, memory, deaths.initiating(ended)),
         processes=raw.processes,
         libraries=libraries,
         omp_registrations=registrations,
@@ -266,18 +265,17 @@ def _memory(attempt: Attempt, raw: Raw) -> Memory:
     )
 
 
-def _curve(attempt: Attempt, folder: Path, raw: Raw, ending: Exit, memory: Memory, began: Death | None) -> MemoryCurve | None:
+def _curve(folder: Path, raw: Raw, ending: Exit, memory: Memory, began: Death | None) -> MemoryCurve | None:
     """Up to the death that began it; the limit is left out where a kill came from another one, of a group nested below ours."""
     series = memory_curve.read(folder / "memory.csv") if raw.sampler.samples else None
     if series is None:
         return None
-    watched, limit = ending.ended_by == "memory_watchdog", attempt.memory_limit_bytes
-    killed, peak = bool(memory.oom_kills), memory.peak_group_bytes
-    nested = bool(killed and limit and peak and peak < AT_LIMIT * limit)
+    watched, killed = ending.ended_by == "memory_watchdog", bool(memory.oom_kills)
+    nested = killed and not memory_curve.own_limit_met(memory)
     return memory_curve.describe(
         series,
         first_step_s=raw.progress.first_step_s,
-        limit_bytes=None if nested else limit,
+        limit_bytes=None if nested else memory.limit_bytes,
         died=watched or began is not None or (ending.ended_by == "itself" and ending.returncode != 0),
         oom=killed,
         until_s=began.time_s if began and began.role != "main" else None,
