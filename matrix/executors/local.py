@@ -19,7 +19,7 @@ from matrix.runner import attempt, cgroup
 from matrix.runner.attempt import HOOK, Job, Live
 from matrix.runner.launcher import SHORT_TEMP, Guardian
 from matrix.runner.leftovers import recorded_pids
-from matrix.runner.tree import MARK, marked_processes
+from matrix.runner.tree import MARK, marked_processes, owner_is_dead
 
 
 class LocalPool:
@@ -96,7 +96,7 @@ def clean_up_after_the_dead() -> None:
     pids: set[int] = set()
     for home in cgroup.homes():
         for folder in home.glob("mx-*"):
-            if _owner_is_dead(folder.name):
+            if owner_is_dead("mx", folder.name):
                 group = cgroup.Group(folder, "none")
                 pids |= group.pids()
                 group.kill()
@@ -104,21 +104,13 @@ def clean_up_after_the_dead() -> None:
     for pid in marked_processes(f"{MARK}=mx-".encode()):
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)
-            if _owner_is_dead(process.environ().get(MARK, "")):
+            if owner_is_dead("mx", process.environ().get(MARK, "")):
                 process.kill()
                 process.wait(timeout=10)
                 pids.add(pid)
     for folder in SHORT_TEMP.glob("mx-*"):
         with contextlib.suppress(OSError):  # its guardian, or another start of the tool, may just be removing it
-            if _owner_is_dead(folder.name) and folder.stat().st_uid == os.getuid():
+            if owner_is_dead("mx", folder.name) and folder.stat().st_uid == os.getuid():
                 pids |= recorded_pids(str(folder))
                 shutil.rmtree(folder, ignore_errors=True)
     runtimes.remove_registrations(pids)
-
-
-def _owner_is_dead(token: str) -> bool:
-    """Whether the tool that made `mx-<pid>-...` is gone.  One with our own pid is: a container that is started anew counts from 1 again."""
-    parts = token.split("-")
-    if len(parts) < 3 or parts[0] != "mx" or not parts[1].isdecimal():
-        return False
-    return int(parts[1]) == os.getpid() or not psutil.pid_exists(int(parts[1]))

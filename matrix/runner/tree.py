@@ -75,6 +75,15 @@ class Tree:
         return {pid for pid in self._marked() if not _is_zombie(pid)}
 
 
+def owner_is_dead(kind: str, token: str) -> bool:
+    """Whether the tool that made `<kind>-<pid>-...` is gone; False for other names.  One with our own pid is: a container that is
+    started anew counts from 1 again."""
+    parts = token.split("-")
+    if len(parts) < 3 or parts[0] != kind or not parts[1].isdecimal():
+        return False
+    return int(parts[1]) == os.getpid() or not psutil.pid_exists(int(parts[1]))
+
+
 def marked_processes(mark: bytes) -> set[int]:
     """Living processes whose environment at exec holds `mark` (NAME=value, or the beginning of it)."""
     found = set()

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import psutil
 
-from matrix.runner.cgroup import Group
-from matrix.runner.tree import Tree
+from matrix.runner.cgroup import Group, homes
+from matrix.runner.tree import Tree, owner_is_dead
+
+KIND = "watch"  # with which the names of its cgroups begin
 
 
 class Family(Tree):
@@ -44,6 +46,14 @@ def below(root: int) -> set[int]:
                     queue += [int(word) for word in source.read().split()]
             found.add(pid)
     return found
+
+
+def sweep() -> None:
+    """Remove the cgroups that recorders left behind which were killed; one in which a recorded program still runs stays."""
+    for home in homes():
+        for folder in home.glob(f"{KIND}-*"):
+            if owner_is_dead(KIND, folder.name) and not (group := Group(folder, "none")).pids():
+                group.remove()
 
 
 def release(group: Group) -> int:

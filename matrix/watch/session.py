@@ -150,7 +150,8 @@ def command(argv: Sequence[str], name: str | None, options: Options) -> Done:
     rank = rank_of(os.environ)
     run = Run((name or name_of(argv)) + ("" if rank is None else f"_rank{rank}"), [program, *argv[1:]], cwd, {}, options)
     with folders.locked(run.where), contextlib.ExitStack() as undo:
-        token = f"watch-{os.getpid()}-{secrets.token_hex(4)}"
+        token = f"{family.KIND}-{os.getpid()}-{secrets.token_hex(4)}"
+        family.sweep()
         group = None if slurm.job(os.environ) else cgroup.create(token, None)  # or Slurm no longer counts its OOM kills
         if group:
             undo.callback(family.release, group)

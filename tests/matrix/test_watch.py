@@ -31,6 +31,7 @@ from tests.matrix.command_line import (
     matrix,
     observations,
     only_run,
+    start,
     verdict,
     wait_until,
 )
@@ -138,6 +139,27 @@ def test_processes_that_outlive_the_command_live_on(watched: Watched, tmp_path: 
     finally:
         os.kill(pid, signal.SIGKILL)
     assert [home for home in cgroup.homes() for _ in home.glob(f"watch-{os.getpid()}-*")] == []
+
+
+@needs_cgroup
+def test_what_a_killed_recorder_left_goes_at_the_next_start_but_never_under_a_program_that_runs(tmp_path: Path) -> None:
+    def left() -> list[Path]:
+        return [folder for home in cgroup.homes() for folder in home.glob(f"watch-{recorder.pid}-*")]
+
+    program = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    recorder = start("watch", "--", sys.executable, "-c", program, cwd=tmp_path)
+    assert recorder.stdout
+    pid = int(recorder.stdout.readline())
+    try:
+        recorder.kill()
+        recorder.wait()
+        assert matrix("watch", "--", "true", cwd=tmp_path).returncode == 0
+        assert alive(pid) and left()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    assert wait_until(lambda: not alive(pid))
+    assert matrix("watch", "--", "true", cwd=tmp_path).returncode == 0
+    assert left() == []
 
 
 def test_a_command_that_is_not_there_is_refused_before_anything_is_made(watched: Watched, tmp_path: Path) -> None:
