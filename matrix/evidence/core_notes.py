@@ -5,6 +5,7 @@ process with torch and faiss (400 mappings) the list of files was complete after
 after 64 KB; each further thread adds 3.4 KB, each mapping 150 bytes.  The kernel leaves the list out when it would
 be longer than 4 MiB (kernel.core_file_note_size_limit), so a limit of 5 MiB always suffices and 1 MiB nearly always.
 """
+
 from __future__ import annotations
 
 import dataclasses

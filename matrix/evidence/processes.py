@@ -28,6 +28,8 @@ DUMP_S = 2.0
 STACKS_S = 40.0  # for all processes together
 MAX_STACKS = 16
 MAX_FRAMES = 120
+SETTLES_S = 1.0
+PF_KTHREAD = 0x00200000
 RUNNABLE_LOOKS = 5  # within the window
 NEIGHBOURS = re.compile(r"\b(?:faiss|hnswlib|annoy|scann|nmslib|usearch|pynndescent)\b", re.I)
 PSUTIL_STATES = {"running": "R", "sleeping": "S", "disk-sleep": "D", "stopped": "T", "tracing-stop": "t", "zombie": "Z", "idle": "I"}
@@ -127,6 +129,26 @@ def _look_psutil(pid: int) -> Look | None:
             )
     except psutil.Error:
         return None
+
+
+def command(pid: int) -> list[str]:
+    """The words that a process was started with; [] for one of the kernel's own, one that has ended, or one that keeps none.
+
+    For a moment within an exec every process shows none, so what shows none is looked at again."""
+    deadline = time.monotonic() + SETTLES_S
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        while not (words := process.cmdline()) and not _is_the_kernels(pid) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return words
+    return []
+
+
+def _is_the_kernels(pid: int) -> bool:
+    """A thread of the kernel says so in its flags (proc(5), field 9 of stat)."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return bool(int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[6]) & PF_KTHREAD)
+    return False
 
 
 def roles(pids: set[int]) -> dict[int, str]:

@@ -22,6 +22,7 @@ from matrix.diagnosis.case import Case
 from matrix.diagnosis.hangs import HangClass, hang_class
 from matrix.evidence import environment, log, process_memory, runtimes
 from matrix.evidence.native_stacks import program
+from matrix.evidence.processes import command
 from matrix.evidence.settings import Settings
 from matrix.explain import living
 from matrix.explain.living import Look, Movement
@@ -104,13 +105,13 @@ def _check(pid: int) -> None:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:
             raise CannotLook(f"process {pid} has ended already, and its parent {process.ppid()} has not asked how: look at the parent")
-        owner, argv = process.username(), process.cmdline()
+        owner, argv = process.username(), command(pid)
     except psutil.NoSuchProcess:
         raise CannotLook(f"there is no process {pid} here; a pid from within a container counts only in there") from None
     except psutil.AccessDenied:
         raise CannotLook(f"this user may not look at process {pid}; run it as the process's owner or as root") from None
     if not argv:
-        raise CannotLook(f"process {pid} is a thread of the kernel; give the pid of the job")
+        raise CannotLook(f"process {pid} has no command line, so it is the kernel's own; give the pid of the job")
     if not os.access(f"/proc/{pid}/fd", os.R_OK) and Path("/proc").exists():
         raise CannotLook(f"process {pid} belongs to {owner}, and this user may not look at it; run it as {owner} or as root")
 
@@ -125,7 +126,7 @@ def _attempt(pid: int) -> Attempt:
     argv, cwd = [str(pid)], "/"
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
-        argv, cwd = process.cmdline() or argv, process.cwd()
+        argv, cwd = command(pid) or argv, process.cwd()
     trial = Trial(id=1, cell={}, why="A job that was not started here, looked at while it runs.")
     return Attempt(id=ATTEMPT, trial=trial, argv=argv, env={}, cwd=cwd, key="", program="")
 

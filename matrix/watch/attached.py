@@ -12,6 +12,7 @@ from pathlib import Path
 
 from matrix.evidence.exits import ExitWatch
 from matrix.evidence.pidfds import status_of
+from matrix.evidence.processes import command
 from matrix.runner.launcher import Child, Ended
 
 WAIT_S = 2.0  # for its parent to take its status
@@ -91,7 +92,7 @@ class Attached:
         """Raises NoSuchProcess."""
         try:
             self.child: Child = OtherChild(pid)
-            self.argv = [os.fsdecode(word) for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]]
+            self.argv = command(pid)
             self.cwd = str(Path(f"/proc/{pid}/cwd").readlink())
             words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
             self.env = {os.fsdecode(name): os.fsdecode(value) for name, _, value in (word.partition(b"=") for word in words if word)}

@@ -1,4 +1,5 @@
 """Changes its environment in every way that Python offers, from the main module and from a library."""
+
 import os
 import sys
 import types

@@ -1,4 +1,5 @@
 """Daemon style: closes every descriptor, opens a file of its own under each number, forks and crashes."""
+
 import ctypes
 import os
 import sys

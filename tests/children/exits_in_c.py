@@ -1,4 +1,5 @@
 """Status 0 half way: native code calls exit()."""
+
 import ctypes
 
 print("step 1", flush=True)

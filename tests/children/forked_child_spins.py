@@ -1,4 +1,5 @@
 """The parent waits for a forked process that spins in a second thread, while its own main thread sleeps."""
+
 import os
 import sys
 import threading

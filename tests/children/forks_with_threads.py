@@ -1,4 +1,5 @@
 """Forks by multiprocessing, by os.fork and not at all (spawn), with a second thread alive."""
+
 import multiprocessing
 import os
 import threading

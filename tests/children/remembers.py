@@ -1,4 +1,5 @@
 """Takes steps of 20 ms and uses memory in one of several ways: `remembers.py SHAPE STEPS`."""
+
 import os
 import sys
 import time

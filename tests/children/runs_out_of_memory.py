@@ -1,4 +1,5 @@
 """Three ways to meet a memory limit: `--workers N` that each hold a cache, `--leak MIB` kept of every step, `--batch MIB` at once."""
+
 import argparse
 import os
 import time

@@ -1,4 +1,5 @@
 """A forked process reads address 0; the parent waits for it and ends well."""
+
 import ctypes
 import os
 

@@ -1,4 +1,5 @@
 """A native thread without any Python code reads address 0 while the main thread waits in a known line."""
+
 import ctypes
 import time
 

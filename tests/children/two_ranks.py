@@ -1,4 +1,5 @@
 """A launcher of two ranks that print their steps as ranks do; the second holds 60 MiB and, with `dies`, ends by SIGSEGV at its step 12."""
+
 import os
 import signal
 import subprocess

@@ -1,4 +1,5 @@
 """Uses one OpenMP runtime after the other: `uses_openmp_runtimes.py [--torch] LIBRARY...`; a second one of LLVM's kind aborts."""
+
 import ctypes
 import sys
 

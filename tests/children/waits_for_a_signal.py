@@ -1,4 +1,5 @@
 """Hangs in a known function after it said that it is there."""
+
 import time
 
 

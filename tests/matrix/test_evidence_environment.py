@@ -1,4 +1,5 @@
 """From the hook's lines, written by real children, to records."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,5 @@
 """Wait statuses of real children."""
+
 from __future__ import annotations
 
 import os

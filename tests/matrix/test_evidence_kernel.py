@@ -1,4 +1,5 @@
 """The kernel's own lines about real deaths."""
+
 from __future__ import annotations
 
 import contextlib

@@ -1,4 +1,5 @@
 """The census, the core's notes and the registrations of real runtimes in real processes."""
+
 from __future__ import annotations
 
 import importlib.metadata
@@ -54,7 +55,6 @@ def start(folder: Path, *argv: str | Path) -> subprocess.Popen[bytes]:
 
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen([sys.executable, *map(str, argv)], cwd=folder, env=env, preexec_fn=limit, stderr=subprocess.PIPE)
-
 
 
 def build(folder: Path, name: str, source: str, *options: str) -> Path:

@@ -18,7 +18,8 @@ import psutil
 import pytest
 
 from matrix.console import Span
-from matrix.explain.autopsy import Autopsy, examine
+from matrix.evidence.processes import command
+from matrix.explain.autopsy import Autopsy, CannotLook, examine
 from matrix.explain.autopsy_page import text
 from tests.matrix.command_line import CAN_DROP_RIGHTS, NO_RIGHTS, matrix
 from tests.matrix.explaining import refused
@@ -135,6 +136,18 @@ def test_a_loop_without_a_python_stack_is_not_said_to_be_at_one_place(start: Sta
     found = look(start(["sh", "-c", "while :; do :; done"]).pid, every_s=1)
     assert found.state in ("busy", "between")
     assert "one place at every look" not in text(found, tmp_path, None)
+
+
+@linux
+def test_a_command_that_has_just_been_started_is_never_taken_for_one_of_the_kernels(start: Start) -> None:
+    """Within an exec a process shows no words; one that never shows any is the kernel's own, which says so at once."""
+    for _ in range(50):
+        assert command(start(["sleep", "300"]).pid)[-2:] != []
+    kernels = Path("/proc/2/comm")
+    if not kernels.exists() or kernels.read_text() != "kthreadd\n":
+        pytest.skip("the kernel's own processes are not seen from here")
+    with pytest.raises(CannotLook, match="kernel's own"):
+        look(2)
 
 
 @linux

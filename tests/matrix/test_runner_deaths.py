@@ -338,8 +338,6 @@ def test_colours_and_a_bar_of_binary_rubbish_leave_readable_last_lines(observe: 
     assert all(line.isprintable() or "\ufffd" in line for line in seen.output_tail)
 
 
-
-
 # ------------------------------------------------------------------ native stacks
 def no_core_files() -> str:
     plan = cores.plan(Path("/tmp"))

@@ -264,7 +264,7 @@ def test_no_length_is_passed_on_where_the_specification_does_not_say_how() -> No
         ("'TRUE'", "TRUE"),
         ("2024-01-01", "2024-01-01"),
         ('"a b"', "a b"),
-        ('\'{"x": 1}\'', '{"x": 1}'),
+        ("'{\"x\": 1}'", '{"x": 1}'),
         ("'{attempt_dir}'", "{attempt_dir}"),
     ],
 )

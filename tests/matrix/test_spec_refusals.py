@@ -193,9 +193,7 @@ def test_a_file_that_is_missing_or_unreadable_is_named(tmp_path: Path, make: str
         ("{accum: 16}", "{}\nevidence: {hok: true}", (8, 12), "unknown key 'hok'", "did you mean 'hook'?"),
     ],
 )
-def test_one_slip_is_one_problem_at_its_place(
-    tmp_path: Path, old: str, new: str, place: tuple[int, int], what: str, hint: str
-) -> None:
+def test_one_slip_is_one_problem_at_its_place(tmp_path: Path, old: str, new: str, place: tuple[int, int], what: str, hint: str) -> None:
     found = problems(tmp_path, changed(old, new))
     problem = next(p for p in found if what in p.what)
     assert (problem.line, problem.column) == place
