@@ -72,7 +72,7 @@ GROWING = ("linear", "staircase")
 GIB = 1 << 30
 FAR_BELOW = 0.7  # of the limit: a peak below this was not stopped by it
 FIRST_STEPS = 5
-SHORT_S = 2.0  # a death before that leaves too few samples and looks to tell forms or processes apart
+SHORT_S, FEW_SAMPLES = 2.0, 50  # a death before that leaves too few samples and looks to tell forms or processes apart
 GREW_BY = 0.5  # of the final size, since the first step: retention rather than one large working set
 MOST, FEW = 0.5, 0.15  # of the tree's memory in its workers
 DIFFERS = 1.2  # ratio of two peaks that is no accident
@@ -91,6 +91,7 @@ def findings(case: Case) -> Iterator[Finding]:
     if killed:
         yield from _allocator(case, killed)
         yield from _scaling(case, killed)
+        yield from _given_back(case, killed)
     for death in case.deaths:
         on_device = message(death, "cuda out of memory") is not None
         if death not in killed and not on_device and (fact := _far_below(death)):
@@ -120,7 +121,7 @@ def _limit_met(memory: Memory) -> str:
 # ------------------------------------------------------------------ the form of the curve
 def _form(case: Case, death: Observation) -> Iterator[Finding]:
     """Growth with the steps is retention; a level, or one large step, is a working set."""
-    if death.wall_s < SHORT_S:
+    if _too_short(death):
         return
     curve = death.curve
     if curve is None or curve.shape == "unknown" or _before_steps(case, death):
@@ -142,6 +143,10 @@ def _form(case: Case, death: Observation) -> Iterator[Finding]:
     yield finding(ALLOCATOR, "form", death, -1.0, fact, "memory.csv")
 
 
+def _too_short(death: Observation) -> bool:
+    return death.wall_s < SHORT_S and death.memory.samples < FEW_SAMPLES
+
+
 def _before_steps(case: Case, death: Observation) -> bool:
     """Whether it died before the first steps that other runs take: whatever rose until then, it was not the steps."""
     return (death.progress.last_step or 0) < FIRST_STEPS and any(o.progress.last_step for o in case.observations)
@@ -149,7 +154,7 @@ def _before_steps(case: Case, death: Observation) -> bool:
 
 def _measured(case: Case, death: Observation) -> bool:
     """Whether anything tells if memory grew with the steps."""
-    if death.wall_s < SHORT_S:
+    if _too_short(death):
         return False
     memory, curve = death.memory, death.curve
     ends = death.progress.last_step is not None and memory.first_tree_rss_bytes and memory.last_tree_rss_bytes
@@ -251,7 +256,7 @@ def _workers(death: Observation) -> Iterator[Finding]:
     if not workers:
         read = {process.pid for process in processes}
         unread = any(each.role == "worker" and each.pid not in read for each in death.deaths)  # gone before that
-        if death.wall_s < SHORT_S or unread:
+        if _too_short(death) or unread:
             return
         yield finding(WORKERS, "workers", death, -4.0, "there was no worker process", "memory.csv")
         return
@@ -297,6 +302,25 @@ def _scaling(case: Case, killed: list[Observation]) -> Iterator[Finding]:
                 yield finding(cause, "same workers", same[0], 1.5, fact, "memory.csv")
         if not grew and any(_measured(case, death) for death in killed):
             yield finding(WORKING_SET, "scaling", same[0], 1.5, fact, "memory.csv")
+
+
+def _given_back(case: Case, killed: list[Observation]) -> Iterator[Finding]:
+    """Runs that had room enough show whether what a step takes is given back: then nothing keeps it, neither program nor allocator."""
+    near = [
+        each for axis in case.result.culprit for each in case.survivors if _differs_only_in(each.trial.cell, killed[0].trial.cell, axis)
+    ]
+    curves = [(each, curve) for each in near if (curve := each.curve) and curve.shape != "unknown"]
+    back = [
+        (each, curve) for each, curve in curves if curve.shape == "spike" and curve.peak_bytes - curve.end_bytes > HALF * curve.peak_bytes
+    ]
+    if not back or 2 * len(back) < len(curves) or any(_grew(case, death) and _measured(case, death) for death in killed):
+        return
+    survivor, curve = max(back, key=lambda pair: pair[1].peak_bytes)
+    fact = f"memory rose to {_size(curve.peak_bytes)} for a moment, was given back, and ended at {_size(curve.end_bytes)}"
+    fact += f" in attempt {survivor.attempt} (so in {len(back)} of {len(curves)} runs that survived one change away)"
+    yield finding(WORKING_SET, "given back", killed[0], 1.5, fact, "memory.csv")
+    for cause in (RETENTION, ALLOCATOR):
+        yield finding(cause, "given back", killed[0], -1.5, fact, "memory.csv")
 
 
 def _lower(case: Case, same: list[Observation], axis: str) -> tuple[Observation, str] | None:

@@ -162,6 +162,29 @@ def test_workers_that_share_their_parents_pages_hold_nothing_of_their_own() -> N
     assert first({("u", 1): killed(FLAT, *shared), ("v", 1): small, ("v", 2): small})[0] == "memory_working_set"
 
 
+SPIKE = dataclasses.replace(FLAT, shape="spike", start_bytes=40 * MIB, end_bytes=40 * MIB, peak_bytes=300 * MIB)
+KEPT = dataclasses.replace(SPIKE, end_bytes=250 * MIB)
+
+
+@pytest.mark.parametrize(("curve", "told"), [(SPIKE, True), (KEPT, False), (dataclasses.replace(SPIKE, shape="linear"), False)])
+def test_memory_that_survivors_give_back_is_kept_by_nobody(curve: MemoryCurve, told: bool) -> None:
+    unknown = killed(dataclasses.replace(FLAT, shape="unknown"), wall_s=0.5)
+    found = verdict({("u", 1): unknown, ("v", 1): lived(300 * MIB, curve=curve), ("v", 2): lived(300 * MIB, curve=curve)})
+    assert any("was given back" in fact for fact in facts(found, "memory_working_set")) == told
+    assert found.ranking[0].cause == "memory_working_set" or not told
+
+
+def test_a_death_that_came_soon_is_judged_by_its_curve_when_there_were_looks_enough() -> None:
+    def causes(samples: int) -> set[str]:
+        within = dataclasses.replace(GROWING, per_step=None, warmup_s=0.4)
+        death = killed(within, wall_s=1.2, progress=Progress(last_step=6, last_step_s=0.4))
+        death["memory"] = dataclasses.replace(death["memory"], samples=samples)
+        found = verdict({("u", 1): death, ("v", 1): lived(300 * MIB), ("v", 2): lived(300 * MIB)})
+        return {entry.cause for entry in found.ranking if entry.probability > 0.1}
+
+    assert causes(100) == {"memory_working_set"} and len(causes(20)) > 1
+
+
 def test_without_a_worker_process_nothing_is_multiplied() -> None:
     found = verdict({("u", 1): killed(FLAT), ("v", 1): lived(300 * MIB), ("v", 2): lived(300 * MIB)})
     assert all(entry.probability < 0.02 for entry in found.ranking if entry.cause == "memory_worker_multiplication")
