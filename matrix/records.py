@@ -55,7 +55,7 @@ class Attempt:
 
 
 # ------------------------------------------------------------------ facts about one attempt
-EndedBy = Literal["itself", "startup", "idle", "stall", "wall", "length", "memory_watchdog", "interrupt", "nobody"]
+EndedBy = Literal["itself", "startup", "idle", "stall", "starved", "wall", "length", "memory_watchdog", "interrupt", "nobody"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -532,6 +532,7 @@ class Observation:
     limits: list[Limit] = dataclasses.field(default_factory=list)  # those that were asked for, but memory's
     survivors_ended: int = 0  # processes that outlived the main one and were ended by us
     paused_s: float = 0.0  # the tool itself was stopped so long (Ctrl-Z): no limit counts it, wall_s does
+    starved_s: float = 0.0  # it could have run so long and had no processor: hang limits count it up to a bound, wall_s does
     metrics: list[Metric] = dataclasses.field(default_factory=list)
     messages: list[Message] = dataclasses.field(default_factory=list)  # one of each kind, in the order of their first line
     filesystems: list[Filesystem] = dataclasses.field(default_factory=list)

@@ -15,6 +15,7 @@ ENDED_BY_US = {
     "idle": "hang: no output, no progress",
     "stall": "stall: output, but no progress",
     "memory_watchdog": "our memory watchdog ended it",
+    "starved": "it got no processor",
     "wall": "our time limit",
     "length": "our step limit",
     "interrupt": "interrupted",
@@ -44,7 +45,7 @@ def _kind(observation: Observation) -> OutcomeKind:
     exit_ = observation.exit
     if exit_.start_error or (exit_.returncode is None and exit_.ended_by != "nobody"):
         return "unavailable"
-    if exit_.ended_by in {"wall", "length", "interrupt", "nobody"}:
+    if exit_.ended_by in {"starved", "wall", "length", "interrupt", "nobody"}:
         return "censored"
     finished = exit_.ended_by == "itself" and exit_.returncode == 0 and observation.progress.finished_line is not False
     return "survived" if finished else "died"

@@ -7,13 +7,19 @@ from matrix.records import Death, Observation, Outcome
 
 CANNOT_RUN = 125  # as for `git bisect run`, env, timeout and nohup: the program could not be tested at all
 HANGS = ("startup", "idle", "stall")
+CENSORED = {
+    "nobody": "it still ran; nothing was ended",
+    "wall": "our wall-clock limit",
+    "interrupt": "interrupted by the user",
+    "starved": "it was ready to run and had no processor for {starved_s:.0f} of its {seconds:.0f} s, so its silence is no hang",
+}
 
 
 def outcome(observation: Observation) -> Outcome:
     """What one attempt says about its cell.
 
-    Our own wall limit and the user's interrupt are censoring, never a crash; a hang is a death of its own; exit
-    status 0 without the line that says "finished" is a failure too.
+    Our own wall limit, the user's interrupt and the end of one that got no processor are censoring, never a crash; a hang is a death
+    of its own; exit status 0 without the line that says "finished" is a failure too.
     """
     ending, progress = observation.exit, observation.progress
     steps, seconds = progress.last_step, observation.wall_s
@@ -22,10 +28,8 @@ def outcome(observation: Observation) -> Outcome:
     if ending.returncode == CANNOT_RUN and steps is None:
         said = observation.output_tail[-1].strip() if observation.output_tail else "no reason given"
         return Outcome(kind="unavailable", seconds=seconds, reason=said)
-    if ending.ended_by == "nobody":
-        return Outcome(kind="censored", steps=steps, seconds=seconds, reason="it still ran; nothing was ended")
-    if ending.ended_by in ("wall", "interrupt"):
-        reason = "our wall-clock limit" if ending.ended_by == "wall" else "interrupted by the user"
+    if ending.ended_by in CENSORED:
+        reason = CENSORED[ending.ended_by].format(seconds=seconds, starved_s=observation.starved_s)
         return Outcome(kind="censored", steps=steps, seconds=seconds, reason=reason)
     if ending.ended_by == "length":
         return Outcome(kind="survived", steps=steps, seconds=seconds, reason="ended after the steps that were asked for")

@@ -16,7 +16,7 @@ class LoadWatch:
         self._waited: dict[int, int] = {}  # thread -> nanoseconds on a run queue
         self._cpus = 0
 
-    def look(self, pids: list[int], main: int) -> None:
+    def look(self, pids: list[int], main: int) -> int:
         """Count the threads that run or could; `cpus` is what the main process may use."""
         found = [(pid, tid) for pid in pids for tid in _threads(pid)][:MOST_THREADS]
         self._counts.append(sum(_runs(pid, tid) for pid, tid in found))
@@ -25,6 +25,7 @@ class LoadWatch:
                 self._waited[tid] = int(_read(f"/proc/{pid}/task/{tid}/schedstat").split()[1])
         with contextlib.suppress(OSError):
             self._cpus = len(os.sched_getaffinity(main))
+        return self._counts[-1]
 
     def record(self) -> Load | None:
         if not self._counts or not self._cpus:

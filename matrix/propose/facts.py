@@ -43,7 +43,7 @@ def of_observation(seen: Observation, *, source: str = "") -> Facts:
     two = duplicates(seen.libraries)
     return Facts(
         source=source,
-        died=None if seen.exit.ended_by in ("wall", "interrupt") else died is not None,
+        died=None if seen.exit.ended_by in ("starved", "wall", "interrupt") else died is not None,
         signal=next((death.signal for death in seen.deaths if death.signal), seen.exit.signal),
         error=seen.python_error.type if seen.python_error and died else None,
         words=tuple(message.text for message in seen.messages),

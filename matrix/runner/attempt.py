@@ -240,12 +240,13 @@ class Supervisor:
         if self.job.watch:
             sampler.look(now, pids, self.tree.main)
         activity = self.tree.activity(pids)
-        self.patience.saw_activity(now, LOOK_S, activity.cpu_s, activity.on_disk)
         for pid in sorted(pids)[:16]:
             self._keep_maps(pid)
+        runnable = activity.runnable
         if self.job.watch:
-            self.surroundings.look(now, pids, self.tree.main, self.maps, at_once=at_once)
+            runnable |= self.surroundings.look(now, pids, self.tree.main, self.maps, at_once=at_once) > 0
             self.exits.follow(pids - {self.tree.main})
+        self.patience.saw_activity(now, activity.cpu_s, on_disk=activity.on_disk, runnable=runnable)
         if self.signals:
             self.signals.read()  # while those who sent them have a name
         live.step, live.total = self.parser.last_step, self.parser.total_steps
@@ -275,7 +276,7 @@ class Supervisor:
             self._end(overdue)
 
     def _end(self, why: EndedBy) -> None:
-        if why in ("startup", "idle", "stall", "wall"):
+        if why in ("startup", "idle", "stall", "starved", "wall"):
             for pid in self.tree.pids():
                 self._keep_maps(pid)
             self.processes = autopsy(self.tree.pids(), AUTOPSY_WINDOW_S)
@@ -333,6 +334,7 @@ class Supervisor:
             signals=self.signals,
             tool_pids=frozenset((os.getpid(), self._reaper)),
             paused_s=self.paused_s,
+            starved_s=self.patience.starved_s,
             pty=self.job.pty,
         )
 

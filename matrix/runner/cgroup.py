@@ -92,6 +92,16 @@ class Group:
             return _field(self.path / "memory.stat", "hierarchical_memory_limit")
         return _smallest(self.path, "memory.max")
 
+    def memory_left(self) -> int | None:
+        """Bytes until the first of those limits is met, file cache given back: others may use the groups around it too; None: no limit."""
+        name = "memory.max" if self._v2 else "memory.limit_in_bytes"
+        found = []
+        for each in _around(self.path):
+            limit, used = _number(each / name), Group(each, self.isolation).used_bytes()
+            if limit is not None and used is not None:
+                found.append(max(0, limit - used))
+        return min(found, default=None)
+
     def slowed_from(self) -> int | None:
         """Bytes from which on the kernel holds its processes up until they give memory back (v2 alone); None: never."""
         return _smallest(self.path, "memory.high")

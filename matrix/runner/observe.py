@@ -74,6 +74,7 @@ class Raw:
     signals: SignalWatch | None  # None: not asked for
     tool_pids: frozenset[int]  # the guardian's among them
     paused_s: float
+    starved_s: float
     pty: bool = False  # one terminal instead of two pipes: all of its output is in stdout.log
 
 
@@ -148,6 +149,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         limits=bounds,
         survivors_ended=raw.leftovers,
         paused_s=round(raw.paused_s, 3),
+        starved_s=round(raw.starved_s, 3),
         metrics=said.metrics,
         messages=said.messages,
         filesystems=raw.surroundings.space.record(),

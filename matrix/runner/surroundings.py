@@ -24,16 +24,17 @@ class Surroundings:
         self.settings, self.space, self.load = Settings(), Space(folders), LoadWatch()
         self._look, self._sample = Pace(COSTS), Pace(SPACE_COSTS)
 
-    def look(self, now_s: float, pids: set[int], main: int, maps: Mapping[int, str], *, at_once: bool = False) -> None:
-        """`at_once`: whatever it costs."""
+    def look(self, now_s: float, pids: set[int], main: int, maps: Mapping[int, str], *, at_once: bool = False) -> int:
+        """How many threads run or could, 0 when it was not looked; `at_once`: whatever it costs."""
         if not LINUX or (now_s < self._look.next_s and not at_once) or not main:
-            return
+            return 0
         began = time.thread_time()
         ordered = sorted(pids, key=lambda pid: (pid != main, pid))
         self.settings.look(now_s, ordered, main)
         self.space.look(now_s, ordered, main, maps)
-        self.load.look(ordered, main)
+        runnable = self.load.look(ordered, main)
         self._look.spent(now_s, 0.0, time.thread_time() - began)
+        return runnable
 
     def sample(self, now_s: float) -> None:
         """Only the room on disks: it may fill up within a second."""

@@ -22,6 +22,7 @@ class Activity:
 
     cpu_s: float  # used by all of them in that time
     on_disk: bool  # some process waits for a disk (state D)
+    runnable: bool  # the main thread of some process runs, or could
 
 
 class Tree:
@@ -55,13 +56,13 @@ class Tree:
         return not any(int(pid) == self.main or self._mark in _environment(int(pid)) for pid in children)
 
     def activity(self, pids: set[int]) -> Activity:
-        used, on_disk = 0.0, False
+        used, states = 0.0, set()
         for pid in pids:
             state, cpu = state_and_cpu(pid)
             used += max(0.0, cpu - self._cpu.get(pid, 0.0))
             self._cpu[pid] = cpu
-            on_disk |= state == "D"
-        return Activity(cpu_s=used, on_disk=on_disk)
+            states.add(state)
+        return Activity(cpu_s=used, on_disk="D" in states, runnable="R" in states)
 
     def kill(self, *, patience_s: float = 10) -> int:
         """SIGKILL all of it until nothing is left; the number of processes that were ended."""
@@ -101,15 +102,15 @@ def _environment(pid: int) -> list[bytes]:
 
 
 def state_and_cpu(pid: int) -> tuple[str, float]:
-    """State letter and CPU seconds used; ("", 0) when it is gone."""
+    """State letter and CPU seconds used, also by children that it has waited for; ("", 0) when it is gone."""
     with contextlib.suppress(OSError, ValueError):
         fields = short_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-        return fields[0].decode(), (int(fields[11]) + int(fields[12])) * TICK_S
+        return fields[0].decode(), sum(map(int, fields[11:15])) * TICK_S
     if not Path("/proc/self").exists():
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)
             times = process.cpu_times()
-            return {"disk-sleep": "D", "zombie": "Z", "running": "R"}.get(process.status(), "S"), times.user + times.system
+            return {"disk-sleep": "D", "zombie": "Z", "running": "R"}.get(process.status(), "S"), sum(times[:4])
     return "", 0.0
 
 

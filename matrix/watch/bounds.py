@@ -23,6 +23,7 @@ LIMITS = re.compile(r"^(Max cpu time|Max open files|Max address space) +(\d+)\b"
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")
 MOST_PROCESSES = 16
+SLOWED = "memory of the cgroup until the kernel slows it down (memory.high)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,7 @@ class Bounds:
         self._kills_before: int | None = None
         self._pids_groups: list[Place] = []
         self.memory_groups: list[Place] = []
+        self.slowing_groups: list[Place] = []
         self._find_groups()
 
     def _find_groups(self) -> None:
@@ -69,6 +71,7 @@ class Bounds:
         self._killed_before += self.oom_kills() or 0
         self._where = where
         self.memory_groups = tightening(memory)
+        self.slowing_groups = [place for place in memory if place.slowed_from()]
         self._pids_groups = [place for place in pids if place.pids_limit()]
         self._own = next(iter(memory), None)
         self._kills_before = self._own.oom_kills() if self._own else None
@@ -81,6 +84,9 @@ class Bounds:
     def memory_limit(self) -> int | None:
         """The tightest of the groups around it."""
         return min((limit for place in self.memory_groups if (limit := place.memory_limit())), default=None)
+
+    def _slowed_from(self) -> int | None:
+        return min((limit for place in self.slowing_groups if (limit := place.slowed_from())), default=None)
 
     def read(self, pids: Iterable[int], rooms: Sequence[Filesystem], names: Mapping[int, str]) -> Iterator[Reading]:
         """`rooms`: file systems as last seen; `names`: of processes, where they have one."""
@@ -100,6 +106,9 @@ class Bounds:
         for place in self.memory_groups:
             if (used := place.memory_used()) is not None and (limit := place.memory_limit()):
                 yield Reading(name="memory of the cgroup", unit="bytes", used=used, limit=limit, where=str(place.folder))
+        for place in self.slowing_groups:
+            if (used := place.memory_used()) is not None and (limit := place.slowed_from()):
+                yield Reading(name=SLOWED, unit="bytes", used=used, limit=limit, where=str(place.folder))
         now = _meminfo()
         if now and (total := now["MemTotal"] + now["SwapTotal"]):
             free = now["MemAvailable"] + now["SwapFree"]
@@ -126,6 +135,7 @@ class Bounds:
     def first(self) -> list[str]:
         """What was found, in words for the beginning."""
         found = [f"memory {size(limit)} ({place.folder})" for place in self.memory_groups[:1] if (limit := self.memory_limit())]
+        found += [f"memory {size(least)}, then the kernel slows it down (memory.high)"] if (least := self._slowed_from()) else []
         if self.ends_unix_s is not None:
             found.append(f"the job's time ends at {clock(self.ends_unix_s)}")
         return found

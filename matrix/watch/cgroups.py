@@ -29,6 +29,10 @@ class Place:
         found = number(self.folder / ("memory.max" if self.v2 else "memory.limit_in_bytes"))
         return found if found is not None and found < NO_LIMIT else None
 
+    def slowed_from(self) -> int | None:
+        """Bytes from which on the kernel holds its processes up until they give memory back; None: never, as in version 1."""
+        return number(self.folder / "memory.high") if self.v2 else None
+
     def memory_used(self) -> int | None:
         """Bytes that the kernel cannot get back by dropping pages of files."""
         return self._group.used_bytes()

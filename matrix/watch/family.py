@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from matrix.runner.cgroup import Group, homes
+from matrix.runner.cgroup_home import own_v2
 from matrix.runner.tree import Tree, owner_is_dead
 
 KIND = "watch"  # with which the names of its cgroups begin
@@ -57,11 +58,17 @@ def sweep() -> None:
 
 
 def release(group: Group) -> int:
-    """Remove our cgroup and end nothing: what outlived the main process goes back to where the recorder is.  The number of those."""
+    """Remove our cgroup and end nothing: what outlived the main process goes to where the recorder is.  The number of those."""
     left = group.pids()
     for folder in group.folders:
+        door = _own_place(folder, group.isolation == "cgroup-v2") / "cgroup.procs"
         for pid in left:
             with contextlib.suppress(OSError):
-                (Path(folder).parent / "cgroup.procs").write_text(str(pid))
+                door.write_text(str(pid))
     group.remove()
     return len(left)
+
+
+def _own_place(folder: Path, v2: bool) -> Path:
+    """The recorder's group in the same hierarchy; of version 2 never the folder above, which hands controllers on and takes no process."""
+    return (own_v2() if v2 else None) or folder.parent

@@ -252,13 +252,13 @@ class Recorder:
         pids = self.tree.pids()
         self.sampler.look(now, pids, self.tree.main)
         activity = self.tree.activity(pids)
-        self.patience.saw_activity(now, LOOK_S * self.governor.factor, activity.cpu_s, activity.on_disk)
         if now >= self._maps_pace.next_s:
             began = time.thread_time()
             for pid in sorted(pids)[:MOST_MAPS]:
                 self._keep_maps(pid)
             self._maps_pace.spent(now, 0.0, time.thread_time() - began)
-        self.surroundings.look(now, pids, self.tree.main, self.maps)
+        runnable = activity.runnable | (self.surroundings.look(now, pids, self.tree.main, self.maps) > 0)
+        self.patience.saw_activity(now, activity.cpu_s, on_disk=activity.on_disk, runnable=runnable)
         self.exits.read()
         self.exits.follow(pids)
         self.signals.read()  # while those who sent them have a name
@@ -347,7 +347,7 @@ class Recorder:
         if self.source.left() and not self.child.over:
             return "interrupt"
         asked = at_s is not None and time.monotonic() - at_s < INTERRUPT_S
-        if self._hang and self.child.ended and (asked or os.WIFSIGNALED(self.child.ended.status)):
+        if self._hang and self._hang != "starved" and self.child.ended and (asked or os.WIFSIGNALED(self.child.ended.status)):
             return self._hang
         return "interrupt" if asked else "itself"
 
@@ -385,6 +385,7 @@ class Recorder:
             signals=self.signals,
             tool_pids=frozenset({os.getpid()}),
             paused_s=self._paused_s,
+            starved_s=self.patience.starved_s,
         )
 
     def _now(self) -> float:

@@ -64,7 +64,11 @@ def too_late(ends_unix_s: float, room_s: float, there: int | None, total: int | 
 def hang(kind: str, patience: Patience, now_s: float, processes: Sequence[ProcessSeen]) -> str:
     """What each process does now."""
     what = {"idle": "silent, without progress, and it does nothing", "stall": "working without any progress", "startup": "not heard of yet"}
-    lines = [f"it hangs, or looks like it after {span(now_s)}: {what[kind]}. Nothing is ended. Its processes:"]
+    if kind == "starved":
+        begin = f"it gets no processor: ready to run, it waited for one for {span(patience.starved_s)} of {span(now_s)}"
+    else:
+        begin = f"it hangs, or looks like it after {span(now_s)}: {what[kind]}"
+    lines = [f"{begin}. Nothing is ended. Its processes:"]
     for process in processes[:MOST_PROCESSES]:
         rank = f" rank {process.rank}" if process.rank is not None else ""
         busy = f"{100 * process.cpu_delta_s / process.window_s:.0f} % of a processor" if process.window_s else ""

@@ -152,7 +152,7 @@ def test_without_a_cgroup_the_watchdog_ends_what_passes_its_limit_and_says_so(ob
     ids=["sleeps", "spins"],
 )
 def test_a_hang_is_ended_and_its_processes_are_described(observe: Observe, program: str) -> None:
-    seen = observe(program, limits=Limits(wall_s=30, idle_s=1.5, stall_s=3))
+    seen = observe(program, limits=Limits(wall_s=120, idle_s=1.5, stall_s=3))
     spins = "while" in program
     assert seen.exit.ended_by == ("stall" if spins else "idle")
     assert judge.outcome(seen).signature == "hang"

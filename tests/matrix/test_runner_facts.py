@@ -10,10 +10,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
+from matrix.diagnosis.judge import outcome
 from matrix.evidence import cores, exits
 from matrix.evidence.pidfds import why_not as no_pidfds
 from matrix.evidence.signals import watch
@@ -400,10 +403,97 @@ def test_time_in_which_nobody_looked_counts_against_no_limit() -> None:
     patience = Patience(Limits(wall_s=10, startup_s=5, idle_s=3, stall_s=6), expects_steps=True)
     patience.saw_progress(1.0)
     patience.paused(100.0)
-    assert patience.overdue(103.5) is None
-    assert patience.overdue(104.5) == "idle"
+    assert [overdue(patience, at_s) for at_s in (103.5, 104.5)] == [None, "idle"]
     patience.saw_output(105.0)
-    assert (patience.overdue(107.5), patience.overdue(110.5)) == ("stall", "wall")
+    assert [overdue(patience, at_s) for at_s in (107.5, 110.5)] == ["stall", "wall"]
+
+
+def overdue(patience: Patience, now_s: float) -> str | None:
+    """Of a program that does nothing."""
+    patience.saw_activity(now_s, 0.0, on_disk=False, runnable=False)
+    return patience.overdue(now_s)
+
+
+# ------------------------------------------------------------------ a program that gets no processor
+@pytest.mark.parametrize(
+    ("cpu_s", "runnable", "expected"),
+    [
+        pytest.param(0.0, False, "startup", id="waits for something else"),
+        pytest.param(1.0, True, "startup", id="has a processor"),
+        pytest.param(2.0, True, "startup", id="has two"),
+        pytest.param(0.5, True, None, id="has half of one: its limit is not over"),
+        pytest.param(0.0, True, None, id="has none"),
+    ],
+)
+def test_time_in_which_a_program_could_run_and_did_not_is_no_silence(cpu_s: float, runnable: bool, expected: str | None) -> None:
+    patience = Patience(Limits(startup_s=20), expects_steps=True)
+    for second in range(1, 31):
+        patience.saw_activity(second, cpu_s, on_disk=False, runnable=runnable)
+    assert patience.overdue(30.0) == expected
+
+
+@pytest.mark.parametrize("limits", [Limits(startup_s=2, idle_s=None, stall_s=None), Limits(startup_s=None, idle_s=2)])
+def test_a_program_without_a_processor_is_not_waited_for_for_ever(limits: Limits) -> None:
+    patience = Patience(limits, expects_steps=limits.startup_s is not None)
+    patience.saw_output(0.0)
+    for second in range(1, 50):
+        patience.saw_activity(second, 0.01, on_disk=False, runnable=True)
+        if patience.overdue(second):
+            break
+    assert (patience.overdue(second), second) == ("starved", 41)
+
+
+def test_a_program_that_hangs_once_it_has_a_processor_is_overdue() -> None:
+    patience = Patience(Limits(idle_s=5), expects_steps=True)
+    patience.saw_progress(0.0)
+    for second in range(1, 21):
+        patience.saw_activity(second, 0.0, on_disk=False, runnable=second <= 10)
+        assert patience.overdue(second) == ("idle" if second > 15 else None)
+
+
+LAST_IN_LINE = """
+import os
+try:
+    open('/proc/self/autogroup', 'w').write('19')
+except OSError:
+    pass  # processes are not grouped by their session here
+os.sched_setaffinity(0, [{cpu}])
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+print('step 1', flush=True)
+while True:
+    pass
+"""
+
+
+@pytest.fixture
+def busy_cpu() -> Iterator[int]:
+    """A processor on which another program runs all the time, so that one of the lowest class hardly ever does."""
+    cpu = min(os.sched_getaffinity(0))
+    spinner = subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{cpu}])\nwhile True: pass"])
+    try:
+        with subprocess.Popen([sys.executable, "-c", LAST_IN_LINE.format(cpu=cpu)], stdout=subprocess.PIPE, start_new_session=True) as last:
+            assert last.stdout
+            last.stdout.readline()
+            before = psutil.Process(last.pid).cpu_times()
+            time.sleep(1)
+            after = psutil.Process(last.pid).cpu_times()
+            last.kill()
+        used_s = after.user + after.system - before.user - before.system
+        if used_s > 0.05:
+            pytest.skip(f"here the lowest class has {used_s:.2f} s of a busy processor in a second")
+        yield cpu
+    finally:
+        spinner.kill()
+        spinner.wait()
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="needs the scheduling classes of Linux")
+def test_a_program_that_gets_no_processor_does_not_hang(observe: Observe, busy_cpu: int) -> None:
+    seen = observe(LAST_IN_LINE.format(cpu=busy_cpu), limits=Limits(idle_s=0.25))
+    found = outcome(seen)
+    assert (seen.exit.ended_by, found.kind, found.steps, found.signature) == ("starved", "censored", 1, None), seen
+    assert "had no processor" in found.reason
+    assert seen.starved_s > 4
 
 
 STOPPED = """

@@ -15,7 +15,7 @@ import pytest
 
 from matrix.diagnosis.hangs import HangClass, classes, hang_class
 from matrix.records import Observation, ProcessSeen
-from matrix.runner import attempt
+from matrix.runner import attempt, patience
 from matrix.runner.patience import Limits
 from tests.matrix.conftest import Observe
 
@@ -64,7 +64,10 @@ def hang_of(seen: Observation, role: str = "main") -> HangClass:
         pytest.param(INTERPRETER_LOCK, "interpreter lock", id="interpreter lock", marks=needs_py_spy),
     ],
 )
-def test_what_a_hanging_process_waits_for_is_told(observe: Observe, program: str, expected: HangClass) -> None:
+def test_what_a_hanging_process_waits_for_is_told(
+    observe: Observe, monkeypatch: pytest.MonkeyPatch, program: str, expected: HangClass
+) -> None:
+    monkeypatch.setattr(patience, "STRETCHED", 1000)  # however little of a processor the one that spins has here
     seen = observe(program, limits=Limits(idle_s=1, stall_s=2))
     assert seen.exit.ended_by in ("idle", "stall")
     assert hang_of(seen) == expected, seen.processes
