@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
@@ -16,6 +16,9 @@ ORDINARY = 1.5  # nats of words that other errors have too
 PLAIN = ("eoferror", "cannot reshape array", "unicodedecodeerror", "jsondecodeerror")
 ENOUGH = 2  # runs whose figures stayed finite
 EXPLODED = 1e6  # times the median of the same figure
+RUNS_AWAY = 1.5  # times the value before it, again and again: so grows what is on its way to infinity, and no counter
+FEWEST_VALUES = 5  # from which it is told that a figure runs away
+NO_COUNT = 1e30  # nothing that is counted gets there
 NAN_WORDS = re.compile(r"\bnans?\b|\binfinit|\binf\b|\bnot finite|non-finite|floatingpointerror|overflow encountered", re.I)
 NO_INTEGER = 1 << 31  # what x86 makes of a NaN, or of a number that is too large, when native code turns it into an integer of 32 bits
 FULL = 0.9  # of a limit
@@ -23,7 +26,7 @@ RATIO_OFF = 0.03  # places are known to within a batch
 FEWEST_STEPS = 3  # of a death: before them, places of different batch sizes are near each other anyway
 ITEM_BYTES = (1, 2, 4, 8, 16)
 BESIDE_IT = 64 << 10  # items: added to it before it became an index
-OTHERS = (*NATIVE_CRASH, "python_exception", "deadlock", "cpu_bound_stall")
+OTHERS = (*NATIVE_CRASH, "python_exception", "library_exit", "deadlock", "cpu_bound_stall")
 
 CAUSES = (
     Cause(
@@ -74,7 +77,7 @@ def _metrics(case: Case, death: Observation) -> Iterator[Finding]:
             DIVERGED, "figures", death, -1.0, f"{fact}; but so it did in a run that survived ({healthy[0].attempt})", "stdout.log"
         )
         return
-    if not alive or not bad.first_bad:  # nobody shows that it stays finite where nothing dies; a counter grows without end
+    if not alive or not (bad.first_bad or _runs_away(bad)):  # nobody shows that it stays finite where nothing dies; a counter grows too
         yield finding(DIVERGED, "figures", death, 2.0, fact, "stdout.log")
         return
     yield finding(DIVERGED, "figures", death, 3.5 if healthy and not _always_first(case, bad.name) else 4.5, fact, "stdout.log")
@@ -133,6 +136,13 @@ def _stayed_finite(run: Observation, name: str) -> bool:
 
 def _exploded(metric: Metric) -> bool:
     return bool(metric.largest_abs and metric.median_abs and metric.values >= 4 and metric.largest_abs > EXPLODED * metric.median_abs)
+
+
+def _runs_away(metric: Metric) -> bool:
+    """Whether a figure that is still finite was leaving for infinity: a program that looks at it ends before it prints that."""
+    recent = [abs(float(text)) for text in metric.recent]
+    grew = len(recent) >= FEWEST_VALUES and all(after >= RUNS_AWAY * before for before, after in pairwise(recent))
+    return _exploded(metric) and (grew or (metric.largest_abs or 0.0) > NO_COUNT)
 
 
 def _bad(metric: Metric) -> str:

@@ -279,6 +279,30 @@ def test_a_loss_that_became_nan_before_the_crash_explains_it_and_a_finite_one_do
     assert first({**crash, "metrics": finite})[0] != figures.DIVERGED
 
 
+def growing(*values: str) -> list[Metric]:
+    largest = max(map(float, values))
+    return [Metric(name="loss", last=values[-1], last_step=60, values=60, recent=list(values), median_abs=1.0, largest_abs=largest)]
+
+
+@pytest.mark.parametrize(
+    ("values", "runs_away"),
+    [
+        (("2e7", "9e8", "4e10", "3e12", "8e13"), True),  # a factor with every step
+        (("3e7", "4e7", "5e7", "6e7", "7e7"), False),  # a counter
+        (("2e7", "9e8"), False),  # too few to tell
+        (("4e31", "-2e30", "1e36"), True),  # nothing that is counted gets there
+    ],
+)
+def test_a_figure_on_its_way_to_infinity_explains_a_program_that_ended_before_it_printed_that(
+    values: tuple[str, ...], runs_away: bool
+) -> None:
+    finite = [Metric(name="loss", last="1.0", last_step=8, values=8, median_abs=1.0, largest_abs=2.0)]
+    ended = failed(metrics=growing(*values))  # a check of its own ended it, with no traceback
+    expected = (figures.DIVERGED, "confirmed") if runs_away else ("library_exit", "suspected")
+    assert first(ended, lived(metrics=finite)) == expected
+    assert first(ended, lived(metrics=growing(*values)))[0] != figures.DIVERGED
+
+
 def test_an_exception_about_nan_is_divergence_though_the_figures_before_it_were_finite() -> None:
     finite = [Metric(name="loss", last="1.0", last_step=8, values=8, median_abs=1.0, largest_abs=2.0)]
     found = failed(python_error=raised("ValueError", "cannot convert float NaN to integer"), metrics=finite)
