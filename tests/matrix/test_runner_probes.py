@@ -95,6 +95,17 @@ def test_the_child_has_what_the_check_says_that_it_has(
     assert only(probed).held is True, only(probed).how
 
 
+def test_with_one_arena_what_is_freed_between_blocks_in_use_goes_back_to_the_system(observe: Observe) -> None:
+    command = [sys.executable, str(CHILDREN / "shrinks_its_buffers.py")]
+    plain, probed = observe(command), observe(command, probes={"one_arena": ""})
+    if why := without("one_arena", probed):
+        pytest.skip(why[0])
+    kept, given_back = (float(metric.last) for seen in (plain, probed) for metric in seen.metrics if metric.name == "resident")
+    if kept < 30:
+        pytest.skip("this C library gives it back by itself")
+    assert given_back < kept / 2
+
+
 @two_processors
 @pytest.mark.parametrize(
     ("name", "why"),
