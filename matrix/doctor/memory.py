@@ -65,13 +65,12 @@ def memory_limit(place: Place) -> Iterator[Seen]:
         yield Seen(severity="warning", summary=summary, evidence=(str(group.path),))
     if limit is None or limit >= total:
         return
-    used = group.used_bytes()
-    if used is None:
+    left = group.memory_left()
+    if left is None:
         raise NotSeen(f"{group.path} does not say how much of its limit is used")
-    left = limit - used
     least = LEAST_WITH_TORCH if place.python.installed("torch") else LEAST
-    summary = f"{size(limit)} for all processes of this group, of the machine's {size(total)}; {size(max(left, 0))} are left"
-    yield Seen(severity="error" if left < least else "warning", summary=summary, evidence=(str(group.path), f"{used:,} bytes used"))
+    summary = f"{size(limit)} for all processes of this group, of the machine's {size(total)}; {size(left)} are left"
+    yield Seen(severity="error" if left < least else "warning", summary=summary, evidence=(str(group.path), f"{left:,} bytes left"))
 
 
 @check(

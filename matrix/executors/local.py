@@ -86,7 +86,8 @@ def automatic_jobs(cpus: int | None, memory_bytes: int | None) -> int:
     """As many attempts as fit: `cpus` each (one when unset) and, where a limit is set, its memory."""
     by_cpu = (os.cpu_count() or 1) // (cpus or 1)
     around = cgroup.own_group()  # a container sees the whole machine's memory, and may use its own share
-    limits = [psutil.virtual_memory().available, *filter(None, [around.memory_limit() if around else None])]
+    left = around.memory_left() if around else None
+    limits = [psutil.virtual_memory().available, *([] if left is None else [left])]
     by_memory = min(limits) // memory_bytes if memory_bytes else by_cpu
     return max(1, min(by_cpu, int(by_memory)))
 

@@ -127,7 +127,7 @@ def test_a_group_without_room_for_imports_or_for_a_pool_of_threads_is_an_error(g
     assert answer["found"]["memory-limit"]["summary"].startswith("70 MiB for all processes of this group")
 
 
-@pytest.mark.parametrize("group", [(2 * GIB, 300)], indirect=True)
+@pytest.mark.parametrize("group", [(GIB, 300)], indirect=True)
 def test_a_group_below_the_machine_is_a_warning_and_a_quota_too_unless_threads_fit_it(group: cgroup.Group, token: str) -> None:
     group.limit_cpu(token, 0.9)
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
