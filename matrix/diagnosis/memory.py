@@ -112,10 +112,10 @@ def _killed(death: Observation) -> Iterator[Finding]:
 
 
 def _limit_met(memory: Memory) -> str:
-    """In words: our own limit, or a lower one of a group nested below ours, which its high-water mark gives away."""
+    """In words: our own limit, or that of a group within ours or around it, which the high-water mark of ours gives away."""
     if own_limit_met(memory):
         return f"limit {_size(memory.limit_bytes)}"
-    return f"at {_size(memory.peak_group_bytes)}, by a lower limit of a group within it"
+    return f"at {_size(memory.peak_group_bytes)}, by the limit of a group within it or around it"
 
 
 # ------------------------------------------------------------------ the form of the curve

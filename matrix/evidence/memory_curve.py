@@ -150,7 +150,7 @@ def _event(level: float, noise: float) -> float:
 
 
 def own_limit_met(memory: Memory) -> bool:
-    """Whether its high-water mark allows that a kill was for the attempt's own limit, and not for a lower one of a group nested below."""
+    """Whether its high-water mark allows that a kill was for its own limit, and not for that of a group within it or around it."""
     return memory.limit_bytes is None or memory.peak_group_bytes is None or memory.peak_group_bytes >= AT_LIMIT * memory.limit_bytes
 
 
