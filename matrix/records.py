@@ -299,13 +299,15 @@ class Filesystem:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShortFile:
-    """A mapped file that was shorter at the end than what was mapped of it: touching the rest raises SIGBUS."""
+    """A mapped file that was shorter at the end than what was mapped of it (touching the rest raises SIGBUS), or that had been written
+    to where the fault lies, or under code that was loaded from it."""
 
     pid: int
     path: str
     mapped_to_bytes: int  # end of the mapping, as an offset in the file
     size_bytes: int
     at_fault: bool = False  # the fault's address is in this mapping
+    changed: bool | None = None  # whether it was written to while it was mapped; None: that cannot be told
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.judge import first_signal
-from matrix.diagnosis.native import NATIVE_CRASH, NULL, crash_signal, the_fault
+from matrix.diagnosis.native import NATIVE_CRASH, NULL, PAGE, crash_signal, the_fault
 from matrix.records import Bound, Filesystem, Finding, MessageKind, Observation
 
 RESOURCE, TIME, FULL, CHANGED = "resource_limit", "watchdog_or_time_limit", "shm_or_disk_full", "file_changed_under_mmap"
+DAMAGED = "corrupt_input_data"
 NEAR = 0.9  # of a limit
 SOME_SPACE = 0.25  # of the address space: below it no allocation of a usual size is refused for it
 NEAR_SPACE = 0.75  # of the address space: what did not fit any more was large
@@ -276,14 +277,33 @@ def _is_full(place: Filesystem) -> bool:
 
 
 def _mapped(death: Observation) -> Iterator[Finding]:
+    """A file that nobody wrote to since it was mapped was too short before: then it is damaged, or was never whole."""
     for file in sorted(death.short_files, key=lambda file: not file.at_fault)[:1]:
-        size = "is gone" if file.size_bytes is None else f"holds {file.size_bytes} bytes"
-        fact = f"{file.path} was mapped up to byte {file.mapped_to_bytes} and {size}"
+        fact = f"{file.path} was mapped up to byte {file.mapped_to_bytes} and holds {file.size_bytes} bytes"
         at = ", and the fault lies in that mapping" if file.at_fault else ""
         fault = the_fault(death)
+        if file.mapped_to_bytes - file.size_bytes < PAGE:  # it was written anew, and is as long as before by now
+            yield from _rewritten(death, f"{file.path} was written to while it was mapped{at}")
+            return
+        if file.changed is False and file.at_fault:
+            fact += f"{at}; nobody wrote to it since it was mapped, so it was as short before"
+            yield finding(DAMAGED, "short file", death, 4.5, fact, "maps.txt")
+            for cause in (CHANGED, FULL):
+                yield finding(cause, "short file", death, -4.0, fact, "maps.txt")
+            return
         elsewhere = not file.at_fault and fault is not None and fault.address is not None
         yield finding(CHANGED, "short file", death, 5.0 if file.at_fault else 1.0 if elsewhere else 3.0, fact + at, "maps.txt")
         if elsewhere:
             return
         for cause in (FULL, "native_bad_argument", "native_memory_corruption"):
             yield finding(cause, "short file", death, -2.0, fact + at, "maps.txt")
+
+
+def _rewritten(death: Observation, fact: str) -> Iterator[Finding]:
+    """Under a read: its pages were gone for a moment, as those of a full file system are.  Under code: that explains any crash."""
+    if crash_signal(death) == "SIGBUS":
+        yield finding(CHANGED, "short file", death, 3.0, fact, "maps.txt")
+        return
+    yield finding(CHANGED, "short file", death, 5.0, f"{fact}, and it holds code", "maps.txt")
+    for cause in NATIVE_CRASH:
+        yield finding(cause, "short file", death, -2.0, fact, "maps.txt")

@@ -5,10 +5,11 @@ The kernel logs a fault only when nobody handles the signal, and faulthandler do
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -22,6 +23,9 @@ SIGNED = 1 << 63
 CODE_BYTES = 16
 SIGBUS, SIGSEGV = 7, 11
 NO_ADDRESS = "segfault without an address"
+CLOCKS_S = 0.05  # a file system's clock is behind by a tick
+ST_NOATIME = 1024  # of statvfs
+FILE = re.compile(r" (/.+)$", re.M)
 HEX = "[0-9a-f]+"
 REGISTERS = rf"ip[ :](?P<ip>{HEX}) sp[ :](?P<sp>{HEX}) error[ :](?P<error>{HEX})"
 SEGFAULT = re.compile(rf"\[(?P<tid>\d+)\]: (?P<trap>segfault) at (?P<address>{HEX}) {REGISTERS}")
@@ -32,12 +36,14 @@ BY_SIGNAL = {4: "invalid opcode", 5: "breakpoint", 7: "bus error", 8: "divide er
 Access = Literal["read", "write", "execute"]
 
 
-class Mapping(NamedTuple):
+class Mapped(NamedTuple):
     start: int
     end: int
     offset: int  # in the file
     path: str
     readable: bool
+    code: bool  # may be executed
+    writes: bool  # what is written there goes to the file
     inode: int
 
 
@@ -80,7 +86,7 @@ def of_core(core: Path, maps: str, *, stack_limit_bytes: int | None) -> Fault | 
         return None
 
 
-def _of_image(image: CoreImage, state: Interrupted, files: list[Mapping], stack_limit_bytes: int | None) -> Fault:
+def _of_image(image: CoreImage, state: Interrupted, files: list[Mapped], stack_limit_bytes: int | None) -> Fault:
     trap = TRAPS.get(state.trap, f"trap {state.trap}") if state.trap is not None else _trap(state)
     trap = "bus error" if state.signal == SIGBUS else trap
     address = state.address if trap in ("segfault", "bus error") else None
@@ -118,37 +124,80 @@ def _index_bytes(image: CoreImage, state: Interrupted, code: str) -> int | None:
     return (found.address - start + SIGNED) % (2 * SIGNED) - SIGNED
 
 
-def short_files(pid: int, maps: str, address: int | None, *, sampled: str = "") -> list[ShortFile]:
-    """Mapped files that are shorter now than what is mapped of them (by more than the rest of a page).
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Clock:
+    """Of one attempt, in seconds since 1970: when it began, and when each file of a process was first seen mapped, by (pid, path)."""
+
+    began_unix_s: float
+    seen_unix_s: Mapping[tuple[int, str], float]
+
+
+def short_files(pid: int, maps: str, address: int | None, clock: Clock, *, sampled: str = "", bus: bool = True) -> list[ShortFile]:
+    """Mapped files that are shorter now than what is mapped of them (by more than the rest of a page), or that were written to since
+    they were mapped: where the fault lies, or, when it was no SIGBUS (`bus`), if they hold code.
 
     A file that was only unlinked or replaced keeps what is mapped, so one that is gone is left out, and so is one that is another
     inode now than in `sampled`, the map while the process lived: `maps` may be a core's, which knows no inodes."""
-    inodes = {mapping.path: mapping.inode for mapping in mappings(sampled)}
+    lived = mappings(sampled)
+    inodes = {mapping.path: mapping.inode for mapping in lived}
+    read = inodes.keys() - {mapping.path for mapping in lived if mapping.writes}  # who writes by a mapping changes its file himself
     found: dict[str, ShortFile] = {}
     for mapping in mappings(maps):
         path, mapped_to = mapping.path, mapping.offset + mapping.end - mapping.start
-        status = _status(path) if mapping.readable and path.startswith("/") and not path.startswith("/dev/") else None
+        status = _status(path) if (mapping.readable if bus else mapping.code) and _is_file(path) else None
         if status is None or inodes.get(path, status.st_ino) != status.st_ino:
             continue
         at_fault = address is not None and mapping.start <= address < mapping.end
         known = found.get(path)
         longest = known is None or at_fault or (mapped_to > known.mapped_to_bytes and not known.at_fault)
-        if mapped_to > (status.st_size + PAGE - 1) // PAGE * PAGE and longest:
-            found[path] = ShortFile(pid=pid, path=path, mapped_to_bytes=mapped_to, size_bytes=status.st_size, at_fault=at_fault)
+        changed = was_changed(status, _keeps_access_times(path), clock.began_unix_s, clock.seen_unix_s.get((pid, path)))
+        short = bus and mapped_to > (status.st_size + PAGE - 1) // PAGE * PAGE
+        if longest and (short or (changed and path in read and (at_fault or not bus))):
+            found[path] = ShortFile(
+                pid=pid, path=path, mapped_to_bytes=mapped_to, size_bytes=status.st_size, at_fault=at_fault, changed=changed
+            )
     return list(found.values())
 
 
-def mappings(maps: str) -> list[Mapping]:
+def was_changed(status: os.stat_result, access_times: bool, began_unix_s: float, seen_unix_s: float | None) -> bool | None:
+    """Whether a mapped file was written to while it was mapped; None: that cannot be told.
+
+    To map a file is an access; with `access_times` the first one after a change is kept in its status."""
+    if status.st_mtime < began_unix_s - CLOCKS_S:
+        return False
+    if seen_unix_s is not None and status.st_mtime >= seen_unix_s:
+        return True
+    if not access_times or status.st_mtime_ns == status.st_atime_ns:
+        return None
+    return status.st_mtime_ns > status.st_atime_ns
+
+
+def _keeps_access_times(path: str) -> bool:
+    try:
+        return not os.statvfs(path).f_flag & ST_NOATIME
+    except OSError:
+        return False
+
+
+def _is_file(path: str) -> bool:
+    return path.startswith("/") and not path.startswith("/dev/")
+
+
+def mapped_files(maps: str) -> set[str]:
+    """Paths in the text of a /proc/PID/maps."""
+    return set(FILE.findall(maps))
+
+
+def mappings(maps: str) -> list[Mapped]:
     """Of files, from the text of a /proc/PID/maps."""
     found = []
     for line in maps.splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) == 6:
             start, _, end = fields[0].partition("-")
-            readable, inode = fields[1].startswith("r"), int(fields[4])
-            found.append(
-                Mapping(start=int(start, 16), end=int(end, 16), offset=int(fields[2], 16), path=fields[5], readable=readable, inode=inode)
-            )
+            readable, code, writes = fields[1].startswith("r"), "x" in fields[1], "w" in fields[1] and "s" in fields[1]
+            offset, inode = int(fields[2], 16), int(fields[4])
+            found.append(Mapped(int(start, 16), int(end, 16), offset, fields[5], readable, code, writes, inode))
     return found
 
 
@@ -161,11 +210,11 @@ def _access(error: int) -> Access:
     return "execute" if error & 16 else "write" if error & 2 else "read"
 
 
-def _at(files: list[Mapping], address: int) -> Mapping | None:
+def _at(files: list[Mapped], address: int) -> Mapped | None:
     return next((mapping for mapping in files if mapping.start <= address < mapping.end), None)
 
 
-def _what_is_at(image: CoreImage, files: list[Mapping], address: int) -> str:
+def _what_is_at(image: CoreImage, files: list[Mapped], address: int) -> str:
     if file := _at(files, address):
         return file.path
     segment = image.segment(address)
@@ -181,7 +230,7 @@ def _stack_left(image: CoreImage, sp: int, limit_bytes: int | None) -> int | Non
     return sp - segment.start if segment and segment.writable else 0
 
 
-def _code(image: CoreImage, file: Mapping | None, ip: int) -> str:
+def _code(image: CoreImage, file: Mapped | None, ip: int) -> str:
     found = image.memory(ip, CODE_BYTES)
     if not found and file:
         try:

@@ -17,6 +17,7 @@ from pathlib import Path
 from matrix import records
 from matrix.evidence import signals
 from matrix.evidence.exits import ExitWatch
+from matrix.evidence.fault import mapped_files
 from matrix.evidence.kernel import SystemLog, system_log
 from matrix.evidence.processes import autopsy
 from matrix.evidence.progress import ProgressParser
@@ -91,6 +92,7 @@ class Supervisor:
         self.ending_s: float | None = None
         self.processes: list[ProcessSeen] = []
         self.maps: dict[int, str] = {}
+        self.mapped_unix_s: dict[tuple[int, str], float] = {}
         self.cwds: dict[int, Path] = {}
         self._maps_size: dict[int, int] = {}
         self._finished_seen = False
@@ -258,6 +260,7 @@ class Supervisor:
             if size and size != self._maps_size.get(pid):
                 self.maps[pid] = Path(f"/proc/{pid}/maps").read_text(errors="replace")
                 self._maps_size[pid] = size
+                self.mapped_unix_s = {(pid, path): time.time() for path in mapped_files(self.maps[pid])} | self.mapped_unix_s
                 self.cwds[pid] = Path(f"/proc/{pid}/cwd").readlink()
 
     # -------------------------------------------------------------- ending it
@@ -319,6 +322,7 @@ class Supervisor:
             core=self.core,
             kernel=kernel,
             maps=self.maps,
+            mapped_unix_s=self.mapped_unix_s,
             cwds=self.cwds,
             processes=self.processes,
             dropped_bytes=sum(sink.dropped_bytes for sink in sinks.values()),

@@ -56,14 +56,14 @@ def faults(crashed: Crash, kernel_lines: list[str]) -> list[Fault]:
     return own + [one for one in fault.of_kernel(kernel_lines) if one.tid not in {known.tid for known in own}]
 
 
-def short_files(crashed: Crash, maps: Mapping[int, str], pids: list[int]) -> list[ShortFile]:
-    """Of the processes that died of SIGBUS, `pids`: by the core's own list of mappings where there is one."""
+def short_files(crashed: Crash, maps: Mapping[int, str], signals: Mapping[int, str], clock: fault.Clock) -> list[ShortFile]:
+    """Of the processes that crashed, by their `signals`: by the core's own list of mappings where there is one."""
     found = []
-    for pid in pids:
+    for pid, signal in signals.items():
         of_core = crashed.notes is not None and crashed.notes.pid == pid and bool(crashed.notes.maps)
         text = crashed.notes.maps if crashed.notes and of_core else maps.get(pid, "")
         address = crashed.fault.address if crashed.fault and of_core else None
-        found += fault.short_files(pid, text, address, sampled=maps.get(pid, ""))
+        found += fault.short_files(pid, text, address, clock, sampled=maps.get(pid, ""), bus=signal == "SIGBUS")
     return sorted(found, key=lambda file: not file.at_fault)
 
 

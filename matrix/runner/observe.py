@@ -12,6 +12,7 @@ from matrix.evidence import cores, crash, deaths, environment, exit, limits, log
 from matrix.evidence.core_notes import CoreNotes
 from matrix.evidence.environment import HookFacts, read_hook
 from matrix.evidence.exits import ExitEvent, ExitWatch
+from matrix.evidence.fault import Clock
 from matrix.evidence.kernel import SystemLog
 from matrix.evidence.signals import SignalWatch
 from matrix.records import (
@@ -73,6 +74,7 @@ class Raw:
     surroundings: Surroundings
     signals: SignalWatch | None  # None: not asked for
     tool_pids: frozenset[int]  # the guardian's among them
+    mapped_unix_s: dict[tuple[int, str], float] = dataclasses.field(default_factory=dict)  # when it was first seen in a process's maps
     paused_s: float
     starved_s: float
     pty: bool = False  # one terminal instead of two pipes: all of its output is in stdout.log
@@ -116,7 +118,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         missing.append(NotCollected(what="exit status", why="it did not end by SIGKILL: it waits within the kernel"))
     dumps = _dumps(folder, raw)
     said = details.said(stdout, stderr, dumps, hook, raw.child.pid)
-    bus = [pid for pid in crashing if _signal_of(pid, raw, ending, events) == "SIGBUS"]
+    crashes = {pid: signal for pid in crashing if (signal := _signal_of(pid, raw, ending, events)) in ("SIGBUS", "SIGSEGV", "SIGILL")}
     probed = _probes(folder, raw, hook)
     signals, exits = _traced(folder, raw)
     missing += checks.not_held(probed) + checks.blind_spots(raw.probes.prepared)
@@ -153,7 +155,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         metrics=said.metrics,
         messages=said.messages,
         filesystems=raw.surroundings.space.record(),
-        short_files=details.short_files(crashed, raw.maps, bus),
+        short_files=details.short_files(crashed, raw.maps, crashes, Clock(began_unix_s=raw.started_unix_s, seen_unix_s=raw.mapped_unix_s)),
         faults=details.faults(crashed, kernel_lines),
         crash_dumps=said.dumps,
         settings=settings,

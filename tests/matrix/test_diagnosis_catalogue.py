@@ -258,6 +258,21 @@ def test_a_bus_error_with_a_full_file_system_is_a_full_one_and_with_a_shortened_
     assert first({**bus, "filesystems": room(60 << 20), "short_files": [short]}) == ("file_changed_under_mmap", "confirmed")
 
 
+def test_a_mapped_file_that_nobody_wrote_to_since_was_damaged_before() -> None:
+    bus = {**died("SIGBUS"), "exit": Exit(returncode=-7, signal="SIGBUS"), "filesystems": room(60 << 20)}
+    short = ShortFile(pid=7, path="/data/bank.npy", mapped_to_bytes=1 << 20, size_bytes=PAGE, at_fault=True)
+    whose = {changed: first({**bus, "short_files": [dataclasses.replace(short, changed=changed)]}) for changed in (True, False, None)}
+    assert whose[False] == ("corrupt_input_data", "confirmed")
+    assert whose[True] == whose[None] == ("file_changed_under_mmap", "confirmed")
+
+
+def test_code_that_was_rewritten_while_it_was_loaded_explains_a_crash_in_any_place() -> None:
+    anew = [ShortFile(pid=7, path="/lib/ops.so", mapped_to_bytes=2 * PAGE, size_bytes=2 * PAGE, changed=True)]
+    crash = segv(faults=[fault(0x7F1234567890)])
+    assert first({**crash, "short_files": anew}) == ("file_changed_under_mmap", "confirmed")
+    assert first(crash)[0] != "file_changed_under_mmap"
+
+
 def test_an_exception_that_reports_a_full_disk_is_a_full_disk() -> None:
     words = "[Errno 28] No space left on device"
     facts = failed(python_error=raised("OSError", words), messages=says("no space", f"OSError: {words}"), filesystems=room(0, "cwd"))

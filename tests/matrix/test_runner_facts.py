@@ -12,12 +12,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import psutil
 import pytest
 
 from matrix.diagnosis.judge import outcome
-from matrix.evidence import cores, exits
+from matrix.evidence import cores, exits, fault
 from matrix.evidence.pidfds import why_not as no_pidfds
 from matrix.evidence.signals import watch
 from matrix.records import Fault, Observation
@@ -151,6 +153,55 @@ def test_a_mapped_file_that_was_cut_is_named(observe: Observe, tmp_path: Path) -
     (short,) = seen.short_files
     assert (seen.exit.signal, short.path) == ("SIGBUS", str(tmp_path / "cwd" / "rows.bin"))
     assert (short.mapped_to_bytes, short.size_bytes, short.at_fault) == (40960, 100, not no_cores)
+    assert short.changed is not False
+
+
+def test_a_mapped_file_that_was_too_short_from_the_beginning_was_changed_by_nobody(observe: Observe, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.bin"
+    rows.write_bytes(bytes(100))
+    os.utime(rows, (1e9, 1e9))
+    program = """
+        import ctypes, os, sys
+        libc = ctypes.CDLL(None)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+        at = libc.mmap(None, 40960, 1, 1, os.open("ROWS", os.O_RDONLY), 0)
+        ctypes.string_at(at + 20000, 1)
+    """
+    seen = observe(program.replace("ROWS", str(rows)))
+    (short,) = seen.short_files
+    assert (seen.exit.signal, short.path, short.changed) == ("SIGBUS", str(rows), False)
+
+
+def test_whether_a_mapped_file_was_written_to_is_told_by_the_times_of_its_change_and_of_the_mapping() -> None:
+    def changed(*, written_s: float, read_s: float, seen_s: float | None, kept: bool = True) -> bool | None:
+        times = {"st_mtime": written_s, "st_mtime_ns": int(written_s * 1e9), "st_atime_ns": int(read_s * 1e9)}
+        return fault.was_changed(cast("os.stat_result", SimpleNamespace(**times)), kept, 100.0, seen_s)
+
+    assert changed(written_s=50.0, read_s=40.0, seen_s=None) is False  # before the attempt
+    assert changed(written_s=105.0, read_s=106.0, seen_s=103.0) is True  # it was mapped by then
+    assert changed(written_s=103.0, read_s=102.0, seen_s=103.4) is True  # nobody has read it since
+    assert changed(written_s=102.0, read_s=103.0, seen_s=103.4) is False  # what was mapped was written already
+    assert changed(written_s=102.0, read_s=103.0, seen_s=103.4, kept=False) is None
+    assert changed(written_s=102.0, read_s=102.0, seen_s=None) is None
+
+
+@pytest.mark.parametrize(("permissions", "named"), [("r-xp", True), ("r--p", False)])
+def test_a_file_that_was_rewritten_while_code_of_it_was_loaded_is_named(permissions: str, named: bool, tmp_path: Path) -> None:
+    library = tmp_path / "ops.so"
+    library.write_bytes(bytes(8192))
+    began = library.stat().st_mtime - 10
+    maps = f"7f0000000000-7f0000002000 {permissions} 00000000 08:01 {library.stat().st_ino} {library}\n"
+
+    def found(*, seen_s: float, bus: bool, address: int | None = None) -> list[bool | None]:
+        clock = fault.Clock(began_unix_s=began, seen_unix_s={(7, str(library)): began + seen_s})
+        return [file.changed for file in fault.short_files(7, maps, address, clock, sampled=maps, bus=bus)]
+
+    assert found(seen_s=5, bus=False) == ([True] if named else [])
+    assert found(seen_s=5, bus=True) == []  # its pages are all there
+    assert found(seen_s=5, bus=True, address=0x7F0000000010) == [True]  # but they were not when it was read
+    os.utime(library, (began + 4, began + 3))  # read after that
+    assert found(seen_s=5, bus=False) == []
 
 
 def test_a_mapped_file_that_was_replaced_or_removed_is_none_that_was_cut(observe: Observe) -> None:
