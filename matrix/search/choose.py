@@ -37,24 +37,30 @@ def step(view: View, belief: Belief, purpose: Purpose) -> Step:
         why = f"Nothing has died in {STREAK} runs or more: does the known-bad cell still die?"
         return Want(cell=view.grid.known_bad, purpose=purpose, why=why)
     outstanding = [trial for trial in view.ledger.pending.values() if trial.purpose != "control" and not trial.probes]
-    candidate = _best(view, belief, outstanding)
+    candidate = _best(view, belief, outstanding, doubted=purpose == "verify" or belief.doubted)
     if candidate is None:
         return "wait" if outstanding else None
     cell, length, dying, score = candidate
     return Want(cell=cell, purpose=purpose, max_steps=length, why=_why(view, cell, length, dying), bits_per_s=score)
 
 
-def _best(view: View, belief: Belief, outstanding: Sequence[Trial]) -> tuple[Cell, int | None, float, float] | None:
-    """The cell and length that teach most for their time, P(it dies), and the bits per second."""
+def _best(view: View, belief: Belief, outstanding: Sequence[Trial], *, doubted: bool) -> tuple[Cell, int | None, float, float] | None:
+    """The cell and length that teach most for their time, P(it dies), and the bits per second.
+
+    `doubted`: one crash set leads, and the question is only whether it is the right one."""
     order = belief.leaders(LEADING)
     weights = belief.weights[order] / belief.weights[order].sum()
     inside = belief.over_pool(order).astype(np.float64)
     share, branches = _branches(belief, order, weights, [trial.cell for trial in outstanding])  # (B,), (B, H)
     worth, extra_s = _useful(view, belief.space) * belief.space.worth, _building_s(view, belief.space)
+    opened = np.array([belief.dies_if_open(cell) for cell in belief.space.pool]) if doubted else None
+    if doubted:
+        worth = np.where(_among(belief.space, outstanding), 0.0, worth)
     best, found = 0.0, None  # bits per second with runs that are not too cheap; the answer
     for length in lengths_of(view, belief):
         p, q = (by @ deadly for by, deadly in ((belief.by_rate, length.deadly), (belief.by_background, length.background)))
-        bits, dying = _bits(p[belief.group[order]], q[belief.group[order]], share, branches, inside)
+        p, q = p[belief.group[order]], q[belief.group[order]]
+        bits, dying = _bits(p, q, share, branches, inside) if opened is None else _doubt(belief, order, p, q, inside, opened)
         died_s, survived_s = max(length.died_s, CHEAPEST * length.survived_s), max(length.survived_s, CHEAPEST * length.died_s)
         score = bits * worth / (survived_s + dying * (died_s - survived_s) + extra_s)
         score = np.round(np.where(bits * worth >= LEAST_BITS, score, 0.0), 9)
@@ -83,6 +89,28 @@ def _bits(p: Floats, q: Floats, share: Floats, branches: Floats, inside: Floats)
     noise = moved[count:] + (branches @ _entropy(q))[:, None]
     bits: Floats = share @ (_entropy(dying) - noise)
     return bits, share @ dying
+
+
+def _doubt(belief: Belief, order: Ints, p: Floats, q: Floats, inside: Floats, opened: Floats) -> tuple[Floats, Floats]:
+    """Of every cell of the pool, (C,): bits about whether the leading crash set is right, against all others and the open world taken
+    as one, in which these cells die with the chance `opened`; and P(it dies)."""
+    weights, same = belief.weights[order], (inside == inside[0]).all(axis=1)
+    dying = q[:, None] + inside * (p - q)[:, None]
+    best = weights[same] @ dying[same] / weights[same].sum()
+    others = weights[~same] @ dying[~same] + belief.open * (q[0] + opened * (p[0] - q[0]))
+    rest = weights[~same].sum() + belief.open
+    share = weights[same].sum() / (weights[same].sum() + rest)
+    chance = share * best + (1 - share) * others / rest
+    bits: Floats = _entropy(chance) - share * _entropy(best) - (1 - share) * _entropy(others / rest)
+    return bits, chance
+
+
+def _among(space: Space, trials: Sequence[Trial]) -> Bools:
+    """(C,): the cells of the pool that these trials run."""
+    found = np.zeros(len(space.pool), dtype=bool)
+    for trial in trials:
+        found[space.number(trial.cell)] = True
+    return found
 
 
 def _building_s(view: View, space: Space) -> Floats:

@@ -143,6 +143,11 @@ class Belief:
         return self.mass >= min(FROZEN, self.confidence)
 
     @property
+    def doubted(self) -> bool:
+        """Whether the leading crash set has no greater rival than the open world."""
+        return self.open > (1 - self.mass) / 2
+
+    @property
     def outside(self) -> bool:
         """Whether the truth is more likely none of the hypotheses: then they must not be used."""
         return self.open > 0.5
@@ -152,7 +157,7 @@ class Belief:
         """Probability that a cell is in the crash set."""
         key = self.space.grid.key(cell)
         if key not in self._dying:
-            self._dying[key] = float(self.weights[self.column(cell)].sum()) + self.open * self._open_dies(key)
+            self._dying[key] = float(self.weights[self.column(cell)].sum()) + self.open * self.dies_if_open(cell)
         return self._dying[key]
 
     def best_contains(self, cell: Mapping[str, Value]) -> bool:
@@ -224,8 +229,9 @@ class Belief:
         self._open_cells[self.space.grid.key(self.space.grid.known_bad)] = 1.0
         return float(highest + np.log(weights.sum()))
 
-    def _open_dies(self, key: Key) -> float:
-        return float(self._open_cells.get(key, self._open_share)) if self._cells else 0.5
+    def dies_if_open(self, cell: Mapping[str, Value]) -> float:
+        """Probability that a cell is in the crash set, should that be none of the hypotheses."""
+        return float(self._open_cells.get(self.space.grid.key(cell), self._open_share)) if self._cells else 0.5
 
     # -------------------------------------------------------------- words
     def leading(self, count: int = 2) -> list[tuple[str, float]]:

@@ -16,7 +16,7 @@ from matrix.search.grid import Grid
 from matrix.search.ledger import Ledger
 from matrix.search.posterior import BACKGROUND, LOG_BACKGROUND, OPEN, RATES, SHARES, Belief
 from matrix.search.space import Space
-from tests.matrix.simulated_programs import BAD, crashing, died, make_spec, play, survived
+from tests.matrix.simulated_programs import BAD, cells_run, crashing, died, make_spec, play, survived
 
 SMALL = {"bs": [8, 16, 32], "mining": ["off", "sync"]}
 WORST = {"bs": 32, "mining": "sync"}
@@ -171,6 +171,18 @@ def test_however_quick_a_crash_is_no_configuration_is_asked_for_a_dozen_times():
     search = play(Search(spec), program)
     cells = Counter(tuple(trial.cell.values()) for trial, _ in search.log if trial.purpose == "find")
     assert search.result().confirmed and max(cells.values()) <= 4
+
+
+@pytest.mark.parametrize("axes", [(3, 3, 2, 2), (3, 2, 2, 2), (3, 3, 3), (2, 2, 2, 2)])
+def test_in_a_small_matrix_what_is_in_doubt_is_asked_and_not_what_is_known(axes):
+    """With few cells, that each of them dies for itself is the rival of three conditions: only cells that were not run tell."""
+    matrix = {f"a{number}": list(range(count)) for number, count in enumerate(axes)}
+    bad = {name: values[-1] for name, values in matrix.items()}
+    conditions = ("a0", "a1", "a2")
+    search = play(Search(make_spec(matrix, bad)), crashing(lambda cell: all(cell[name] == bad[name] for name in conditions)))
+    found = search.result()
+    assert found.confirmed and {*found.culprit} == {*conditions}
+    assert max(Counter(tuple(cell.values()) for cell in cells_run(search)).values()) <= 5
 
 
 def test_outstanding_runs_are_not_asked_again_for_what_they_will_tell():
