@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.judge import first_signal
+from matrix.diagnosis.memory import NAMES as MEMORY
 from matrix.diagnosis.native import NATIVE_CRASH, NULL, PAGE, crash_signal, the_fault
 from matrix.records import Bound, Filesystem, Finding, MessageKind, Observation
 
@@ -32,11 +33,14 @@ COUNTS = {
     "fsize": "the size of a file",
     "memlock": "locked memory",
     "data": "data",
+    "maps": "mappings of memory (vm.max_map_count)",
     "as": "the address space",
     "cpu": "processor time",
     "stack": "the stack",
 }
-COUNTED = ("nofile", "nproc", "pids", "fsize", "memlock", "data")  # what is counted against its limit
+COUNTED = ("nofile", "nproc", "pids", "fsize", "memlock", "data", "maps")  # what is counted against its limit
+OF_MEMORY = ("memlock", "data", "maps")  # at these an allocation is refused, in the words of a lack of memory, though there is enough
+NO_MEMORY: tuple[MessageKind, ...] = ("out of memory", "cuda out of memory")  # an allocator of a device's staging memory says the latter
 LIFTED = {
     "nofile": RESOURCE,
     "nproc": RESOURCE,
@@ -153,19 +157,27 @@ def _counts(death: Observation) -> Iterator[Finding]:
             grew = trend.per_step is not None and trend.per_step.low > 0
             fact += f", {trend.per_step.value:.2g} with every step" if grew and trend.per_step else ""
             yield finding(RESOURCE, "count", death, 3.5 if grew else 2.5, fact)
-    for bound in _bounds(death):
-        if bound.name in COUNTED and bound.used is not None and bound.used >= NEAR * bound.soft:
-            fact = f"{bound.used} of {bound.soft} {COUNTS[bound.name]} were in use"
-            yield finding(RESOURCE, "count", death, 3.0, fact)
-            if _null(death):
-                fact += ", and a null pointer was used: what was refused and not looked at"
-                yield finding(RESOURCE, "refused", death, 1.5, fact)
-                for cause in NATIVE_CRASH:
-                    yield finding(cause, "refused", death, -1.5, fact)
+    for bound in filter(_reached, _bounds(death)):
+        fact = f"{bound.used} of {bound.soft} {COUNTS[bound.name]} were in use"
+        yield finding(RESOURCE, "count", death, 3.0, fact)
+        if bound.name in OF_MEMORY and any(message(death, kind) for kind in NO_MEMORY):
+            fact += ", and the words of a lack of memory are those in which that is refused"
+            yield finding(RESOURCE, "refused", death, 1.5, fact)
+            for cause in (*MEMORY, *NATIVE_CRASH, "python_exception"):
+                yield finding(cause, "refused", death, -2.0, fact)
+        elif _null(death):
+            fact += ", and a null pointer was used: what was refused and not looked at"
+            yield finding(RESOURCE, "refused", death, 1.5, fact)
+            for cause in NATIVE_CRASH:
+                yield finding(cause, "refused", death, -1.5, fact)
     if death.exit.signal == "SIGXFSZ":
         fact = "SIGXFSZ: the kernel sends it when a file grows beyond the limit of file sizes"
         yield finding(RESOURCE, "signal", death, 4.5, fact)
         yield finding("external_signal", "signal", death, -3.0, fact)
+
+
+def _reached(bound: Bound) -> bool:
+    return bound.name in COUNTED and bound.used is not None and bound.used >= NEAR * bound.soft
 
 
 def _null(death: Observation) -> bool:
@@ -182,8 +194,8 @@ def _address_space(death: Observation) -> Iterator[Finding]:
     bound, fault, null = next((b for b in _bounds(death) if b.name == "as"), None), the_fault(death), _null(death)
     refused = null or message(death, "out of memory") is not None
     if bound is None:
-        if death.exit.signal == "SIGXFSZ":
-            return  # that names another limit
+        if death.exit.signal == "SIGXFSZ" or any(map(_reached, _bounds(death))):
+            return  # that is another limit
         if any(settings.last_s >= LATE * death.wall_s for settings in death.settings):
             yield finding(RESOURCE, "address space", death, -1.0, "no process of it had a limit on its address space")
         return

@@ -26,6 +26,7 @@ class CoreNotes:
     pid: int
     threads: tuple[int, ...]  # thread ids, the one that died first; the kernel log names these
     maps: str  # as in /proc/PID/maps, files only; device and inode are those of the path now, 0 when it is gone
+    mappings: int | None = None  # of all kinds, as the kernel counts them against vm.max_map_count
 
 
 def read_core(core: Path) -> CoreNotes | None:
@@ -60,7 +61,8 @@ def _parse(data: bytes) -> CoreNotes | None:
                 (pid,) = struct.unpack_from(order + "i", body, PRPSINFO_PID)
             elif note == NT_FILE:
                 maps = _maps(body, order, executable)
-    return CoreNotes(pid=pid, threads=tuple(threads), maps=maps) if pid and maps is not None else None
+    (segments,) = struct.unpack_from(order + "H", data, 56)  # one is that of the notes; 0xFFFF: that or more
+    return CoreNotes(pid=pid, threads=tuple(threads), maps=maps, mappings=segments - 1) if pid and maps is not None else None
 
 
 def _program_headers(data: bytes, order: str) -> Iterator[tuple[int, int, int, int, int]]:

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matrix.evidence.environment import LimitSet
@@ -18,6 +18,8 @@ from matrix.evidence.exit import signal_name
 from matrix.records import Bound, ProcessSettings
 
 MOST = 16
+MAPPINGS = Path("/proc/sys/vm/max_map_count")
+OFTEN, RARELY = 4, 8  # looks, first and later, at what hardly ever changes: limits and the group of another than the main process
 NAMES = {
     "cpu time": "cpu",
     "file size": "fsize",
@@ -39,6 +41,9 @@ class _Last:
 
     at_s: float
     limits: str = ""
+    limits_at_s: float = 0.0
+    group: str = ""  # its /proc/PID/cgroup
+    looks: int = 0
     status: dict[str, str] = dataclasses.field(default_factory=dict)
     used: dict[str, int] = dataclasses.field(default_factory=dict)
     pids: int | None = None  # what its cgroup allows; None: no limit of its own
@@ -48,29 +53,36 @@ class Settings:
     def __init__(self) -> None:
         self._last: dict[int, _Last] = {}
         self._main = 0
+        self._counts: dict[str, tuple[int | None, int | None]] = {}  # /proc/PID/cgroup -> what its group allows and has, at this look
 
     def look(self, now_s: float, pids: list[int], main: int) -> None:
         """Read what these processes may use and do use, of the first 16 that are ever seen."""
         self._main = main
+        self._counts.clear()
         for pid in pids:
             if pid in self._last or len(self._last) < MOST:
                 with contextlib.suppress(OSError, ValueError, IndexError):
                     self._read(pid, self._last.setdefault(pid, _Last(at_s=now_s)), now_s)
 
     def _read(self, pid: int, last: _Last, now_s: float) -> None:
-        process = Path(f"/proc/{pid}")
-        limits = (process / "limits").read_text()
-        status = dict(STATUS.findall((process / "status").read_text(errors="replace")))
-        fields = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        process = f"/proc/{pid}"
+        again = pid == self._main or last.looks % RARELY == 0 or last.looks < OFTEN
+        limits, group = (_read(f"{process}/limits"), _read(f"{process}/cgroup")) if again else (last.limits, last.group)
+        status = dict(STATUS.findall(_read(f"{process}/status")))
+        fields = _read(f"{process}/stat").rpartition(")")[2].split()
         if "VmPeak" not in status:  # a zombie
             return
-        last.limits, last.status, last.at_s = limits, status, now_s
+        last.limits, last.group, last.status, last.at_s = limits, group, status, now_s
+        last.limits_at_s = now_s if again else last.limits_at_s
+        last.looks += 1
         used = {name: int(status[key]) * 1024 for key, name in IN_KIB.items() if key in status}
         used["cpu"] = (int(fields[11]) + int(fields[12])) // os.sysconf("SC_CLK_TCK")
         with contextlib.suppress(OSError):
-            folder = process / "fd"
-            used["nofile"] = folder.stat().st_size or len(list(folder.iterdir()))  # its size is their number since Linux 6.2
-        last.pids, count = group_of_pids((process / "cgroup").read_text())
+            folder = f"{process}/fd"  # its size is their number since Linux 6.2
+            used["nofile"] = os.stat(folder).st_size or len(os.listdir(folder))  # noqa: PTH116, PTH208 - at every look
+        if last.group not in self._counts:  # the processes of a tree share it
+            self._counts[last.group] = group_of_pids(last.group)
+        last.pids, count = self._counts[last.group]
         if count is not None:
             used["pids"] = count
         last.used = {name: max(value, last.used.get(name, 0)) for name, value in used.items()}
@@ -92,6 +104,12 @@ class Settings:
             blocked=signals(last.status.get("SigBlk", "0")),
             cpus=sum(_span(part) for part in cpus.split(",")) if cpus else None,
         )
+
+
+def _read(path: str) -> str:
+    """As text; pathlib would cost as much as the call."""
+    with open(path, encoding="utf-8", errors="replace") as source:  # noqa: PTH123
+        return source.read()
 
 
 def bounds(text: str, used: dict[str, int]) -> list[Bound]:
@@ -119,9 +137,26 @@ def of_group(last: _Last) -> list[Bound]:
     return [] if last.pids is None else [Bound(name="pids", soft=last.pids, hard=last.pids, used=last.used.get("pids"))]
 
 
+def with_mappings(found: list[ProcessSettings], counts: Mapping[int, int], roles: Mapping[int, str]) -> list[ProcessSettings]:
+    """Adds how many mappings of memory a process had, by pid, where they were half of what the kernel allows or more: few ever get near.
+
+    Also of one that was gone before the first look, as its core tells."""
+    try:
+        most = int(MAPPINGS.read_text())
+    except (OSError, ValueError):
+        return found
+    bounds = {pid: Bound(name="maps", soft=most, hard=most, used=count) for pid, count in counts.items() if count * 2 >= most}
+    unseen = [
+        ProcessSettings(pid=pid, role=roles.get(pid, "other"), last_s=0.0, bounds=[])
+        for pid in bounds
+        if all(one.pid != pid for one in found)
+    ]
+    return [dataclasses.replace(one, bounds=[*one.bounds, *filter(None, [bounds.get(one.pid)])]) for one in [*found, *unseen]]
+
+
 def with_own(found: list[Bound], own: Sequence[LimitSet], last: _Last) -> list[Bound]:
     """The bounds as they were at the end: what was set after the last look replaces what that saw."""
-    latest = {limit.name: limit for limit in own if limit.time_s > last.at_s}
+    latest = {limit.name: limit for limit in own if limit.time_s > last.limits_at_s}
     kept = [bound for bound in found if bound.name not in latest]
     made = [
         Bound(name=name, soft=limit.soft, hard=None if limit.hard < 0 else limit.hard, used=last.used.get(name))

@@ -14,6 +14,7 @@ from matrix.evidence.environment import HookFacts, read_hook
 from matrix.evidence.exits import ExitEvent, ExitWatch
 from matrix.evidence.fault import Clock
 from matrix.evidence.kernel import SystemLog
+from matrix.evidence.settings import with_mappings
 from matrix.evidence.signals import SignalWatch
 from matrix.records import (
     Attempt,
@@ -158,7 +159,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         short_files=details.short_files(crashed, raw.maps, crashes, Clock(began_unix_s=raw.started_unix_s, seen_unix_s=raw.mapped_unix_s)),
         faults=details.faults(crashed, kernel_lines),
         crash_dumps=said.dumps,
-        settings=settings,
+        settings=with_mappings(settings, _mappings(raw, core), roles),
         trends=details.counts(folder / "memory.csv", memory.processes, raw.wall_s) if memory.samples else [],
         load=raw.surroundings.load.record(),
         native_imports=said.native_imports,
@@ -325,6 +326,14 @@ def _hook(folder: Path, raw: Raw, missing: list[NotCollected]) -> HookFacts:
     if not path.exists():
         missing.append(NotCollected(what="hook", why="no Python process of this attempt loaded it (not Python, or python -I, -S or -E)"))
     return read_hook(path, raw.started_unix_s)
+
+
+def _mappings(raw: Raw, core: CoreNotes | None) -> dict[int, int]:
+    """How many each process had when its map was last read, or at its death."""
+    counts = {pid: text.count("\n") for pid, text in raw.maps.items()}
+    if core and core.mappings:
+        counts[core.pid] = max(core.mappings, counts.get(core.pid, 0))
+    return counts
 
 
 def _signal_of(pid: int, raw: Raw, ending: Exit, events: dict[int, ExitEvent]) -> str | None:

@@ -236,6 +236,14 @@ def test_a_null_pointer_in_a_group_without_room_for_a_thread_is_the_limits_doing
     assert first(segv(faults=[fault(8)], settings=bounded("pids", 24, 3)))[0] != "resource_limit"
 
 
+@pytest.mark.parametrize("kind", ["out of memory", "cuda out of memory"])
+@pytest.mark.parametrize("limit", ["maps", "data", "memlock"])
+def test_an_allocation_that_a_limit_of_another_kind_refused_is_that_limits_doing_whatever_its_words_say(limit: str, kind: Any) -> None:
+    aborted = died("SIGABRT", messages=says(kind, "pool: out of memory, tried to allocate 4 KiB"))
+    assert first({**aborted, "settings": bounded(limit, 65530, 65530)}) == ("resource_limit", "confirmed")
+    assert first({**aborted, "settings": bounded(limit, 65530, 40000)})[0] != "resource_limit"
+
+
 def test_a_null_pointer_under_a_full_address_space_is_the_limits_doing() -> None:
     facts = segv(faults=[fault(0)], settings=bounded("as", 800 << 20, 500 << 20))
     assert first(facts)[0] == "resource_limit"

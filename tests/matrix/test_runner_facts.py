@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from matrix.diagnosis.judge import outcome
-from matrix.evidence import cores, exits, fault
+from matrix.evidence import cores, exits, fault, settings
 from matrix.evidence.pidfds import why_not as no_pidfds
 from matrix.evidence.signals import watch
 from matrix.records import Fault, Observation
@@ -31,6 +31,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 no_cores = cores.plan(Path("/tmp")).why_not
 needs_cores = pytest.mark.skipif(bool(no_cores) or platform.machine() != "x86_64", reason=f"cores of x86-64: {no_cores}")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+def most_mappings() -> int:
+    return int(settings.MAPPINGS.read_text()) if settings.MAPPINGS.exists() else 1 << 30
 
 
 # ------------------------------------------------------------------ the instruction
@@ -237,6 +241,26 @@ def test_a_file_system_of_the_childs_own_that_ran_full_is_seen(step_s: float, ob
 
 
 # ------------------------------------------------------------------ limits, signals, counts
+@needs_cores
+@pytest.mark.skipif(most_mappings() > 1 << 18, reason="it may have so many mappings that it takes long to make them")
+def test_a_process_that_has_as_many_mappings_as_it_may_is_seen_to_have_them(observe: Observe) -> None:
+    program = """
+        import ctypes, os
+        libc = ctypes.CDLL(None)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+        libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        at = libc.mmap(None, MOST * 4096, 0, 0x22, -1, 0)
+        while libc.mprotect(at, 4096, 1) == 0:  # one page of two: each is a mapping of its own
+            at += 8192
+        os.abort()
+    """
+    seen = observe(program.replace("MOST", str(most_mappings() + 8)))
+    (used,) = [bound.used for one in seen.settings for bound in one.bounds if bound.name == "maps"]
+    assert seen.exit.signal == "SIGABRT"
+    assert used is not None and used >= 0.9 * most_mappings()
+
+
 def test_limits_that_the_program_set_itself_are_seen_with_what_it_used(observe: Observe) -> None:
     program = """
         import os, resource as r, signal, time
