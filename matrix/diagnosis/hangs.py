@@ -17,6 +17,7 @@ HangClass = Literal[
     "child",
     "sleep",
     "disk",
+    "memory.high",
     "stopped",
     "unknown",
 ]
@@ -25,6 +26,7 @@ IDLE_SHARE = 0.03  # who used less only happened to be awake: a wait for the int
 QUEUES = ("queue.py:", "multiprocessing/queues.py:", "multiprocessing/connection.py:", "selectors.py:")
 PIPES = ("pipe_", "unix_stream_", "sk_wait", "tcp_", "inet_", "poll", "ep_", "do_select", "wait_woken")  # kernel functions
 DISKS = ("io_schedule", "folio_wait", "wait_on_page", "blk_", "ext4_", "xfs_", "nfs_", "rpc_wait", "fuse_", "request_wait_answer", "jbd2_")
+OVER_HIGH = "mem_cgroup_handle_over_high"  # holds up who allocates beyond memory.high of its cgroup; mm/memcontrol.c
 VFORK = ("kernel_clone", "wait_for_vfork_done", "do_fork", "_do_fork")
 GIL = ("take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread")
 
@@ -35,6 +37,8 @@ def hang_class(process: ProcessSeen, threaded_forkers: Collection[int]) -> HangC
         return "stopped"
     if process.wchan in VFORK:  # state D too: until the child has become another program
         return "child"
+    if OVER_HIGH in process.wchan:  # state D too, for up to 2 s at a time
+        return "memory.high"
     if process.state == "D" or process.wchan.startswith(DISKS):
         return "disk"
     if _spins(process):

@@ -21,6 +21,7 @@ WAITING: tuple[HangClass, ...] = ("lock", "pipe or queue", "child", "interpreter
 ELSEWHERE: dict[HangClass, str] = {
     "stopped": "is stopped by a signal",
     "disk": "waits for a disk or a file server",
+    "memory.high": "is held up by the kernel, for its cgroup uses more than memory.high allows",
     "sleep": "sleeps for a time that it chose",
 }  # no other thread or process of the program has to do anything for it to go on
 

@@ -89,6 +89,11 @@ def test_a_process_that_waits_for_a_disk_is_told(state: str, wchan: str) -> None
     assert hang_class(ProcessSeen(pid=1, ppid=0, role="main", name="python", state=state, wchan=wchan), ()) == "disk"
 
 
+def test_who_is_held_up_beyond_memory_high_does_not_wait_for_a_disk() -> None:
+    held = ProcessSeen(pid=1, ppid=0, role="main", name="python", state="D", wchan="__mem_cgroup_handle_over_high")
+    assert hang_class(held, ()) == "memory.high"
+
+
 @pytest.mark.parametrize(("cpu_s", "expected"), [(0.0, "interpreter lock"), (0.02, "interpreter lock"), (0.5, "spin")])
 def test_who_only_happened_to_be_awake_does_not_spin(cpu_s: float, expected: HangClass) -> None:
     awake = ProcessSeen(pid=1, ppid=0, role="main", name="python", state="R", cpu_delta_s=cpu_s, window_s=1.0, gil_holder="Thread-1")
