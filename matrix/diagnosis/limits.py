@@ -264,7 +264,8 @@ def _room(case: Case, death: Observation) -> Iterator[Finding]:
     full = [place for place in death.filesystems if _is_full(place)]
     signal = crash_signal(death)
     for place in full[:1]:
-        fact = f"{place.folder} ({place.use}) had {place.least_free_bytes >> 10} KiB left of {place.total_bytes >> 20} MiB"
+        left = f"{place.least_free_bytes >> 10} KiB left of {place.total_bytes >> 20} MiB"
+        fact = f"{place.folder} ({place.use}) had {'no inode for another file, and ' if place.least_free_inodes == 0 else ''}{left}"
         if any(_is_full(other) and other.use == place.use for survivor in case.survivors for other in survivor.filesystems):
             yield finding(FULL, "room", death, -1.0, f"{fact}, as in runs that survive")
             return
@@ -274,6 +275,8 @@ def _room(case: Case, death: Observation) -> Iterator[Finding]:
             yield finding(cause, "room", death, -2.0, fact)
         if death.python_error:
             yield finding("python_exception", "room", death, -2.0, fact)
+        if _null(death):
+            yield finding(FULL, "refused", death, 1.5, f"{fact}, and a null pointer was used: what was refused and not looked at")
     refused = message(death, "no space")  # also when there was room, but not for that much
     if death.filesystems and not full and not refused:
         yield finding(FULL, "room", death, -2.5, "every file system that it could write to had room left")

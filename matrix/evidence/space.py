@@ -1,7 +1,8 @@
 """Room on the file systems that a program writes to, seen from inside its own mount namespace.
 
 /dev/shm, the temp folder and the working folder are always watched; others are found by the files that a process has open for
-writing or has mapped shared.  Nothing is kept open there: a program must be able to unmount what it mounted.
+writing or has mapped shared, and, as small files are closed before anybody looks, by the mounts that came with it and by those that
+ran full while it ran.  Nothing is kept open there: a program must be able to unmount what it mounted.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ MOST_DESCRIPTORS = 64  # of each process
 MOST_PROCESSES = 8
 MOST = 12
 NO_FILES = ("/dev/", "/proc/", "/sys/", "/memfd:", "/SYSV")
+LOCAL = ("tmpfs", "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "zfs", "vfat", "exfat", "ntfs3", "overlay")  # no server waits
+FULL_SHARE = 0.02  # less room than that is none
+MOUNT = re.compile(r"^\d+ \d+ (\d+):(\d+) \S+ (\S+) (\S+) .*?- (\S+) \S+ (\S+)$", re.M)
+ESCAPED = re.compile(r"\\([0-7]{3})")
 SHARED = re.compile(r"^\S+ .w.s \S+ \S+ \S+ +(/.*)$", re.M)
 Use = Literal["shm", "temp", "cwd", "written"]
 ALWAYS: tuple[Use, ...] = ("shm", "temp", "cwd")
@@ -36,6 +41,14 @@ class _Room:
     last: int = 0
     last_s: float = 0.0
     least_inodes: int | None = None
+    first: int = 0
+    written: bool = True  # False: a mount of which nobody was seen to have a file open
+
+    @property
+    def told(self) -> bool:
+        """Whether it is one that the program writes to, or that ran full meanwhile."""
+        scarce = FULL_SHARE * self.total
+        return self.total > 0 and (self.written or self.least_inodes == 0 or self.least < scarce <= self.first)
 
 
 class Space:
@@ -45,6 +58,8 @@ class Space:
         self._wanted: dict[Use, str] = {use: folders[use] for use in ALWAYS if use in folders}
         self._rooms: dict[tuple[int, Use], _Room] = {}
         self._pid = 0
+        self._before = {device for device, _, _ in _mounts("self")}
+        self._mounts: list[tuple[int, str, str]] = []
 
     def look(self, now_s: float, pids: list[int], main: int, maps: Mapping[int, str]) -> None:
         """Find file systems; `maps` are texts of /proc/PID/maps as far as they are known."""
@@ -55,6 +70,10 @@ class Space:
             for folder in {os.path.dirname(path) for path in (*_open_for_writing(pid), *SHARED.findall(maps.get(pid, "")))}:  # noqa: PTH120
                 if not folder.startswith(NO_FILES) and folder != "/dev":
                     self._add(pid, folder, "written")
+        if (mounts := _mounts(main)) != self._mounts:
+            self._mounts = mounts
+            for device, folder, _ in mounts:
+                self._add(main, folder, "written", written=device not in self._before)
         self.sample(now_s)
 
     def sample(self, now_s: float) -> None:
@@ -72,13 +91,15 @@ class Space:
                 if os.stat(room.folder).st_dev == room.device:  # noqa: PTH116
                     _measure(room, room.folder, now_s)
 
-    def _add(self, pid: int, folder: str, use: Use) -> None:
+    def _add(self, pid: int, folder: str, use: Use, *, written: bool = True) -> None:
         path = f"/proc/{pid}/root{folder}"
         with contextlib.suppress(OSError):
             device = os.stat(path).st_dev  # noqa: PTH116
             known = any(device == other for other, _ in self._rooms) if use == "written" else (device, use) in self._rooms
             if not known and len(self._rooms) < MOST:
-                self._rooms[device, use] = _Room(folder=folder, use=use, device=device, kind=_kind(pid, device))
+                self._rooms[device, use] = _Room(folder=folder, use=use, device=device, kind=_kind(pid, device), written=written)
+            elif written and (device, use) in self._rooms:
+                self._rooms[device, use].written = True
 
     def record(self) -> list[Filesystem]:
         return [
@@ -93,13 +114,14 @@ class Space:
                 least_free_inodes=room.least_inodes,
             )
             for room in self._rooms.values()
-            if room.total
+            if room.told
         ]
 
 
 def _measure(room: _Room, path: str, now_s: float) -> None:
     found = os.statvfs(path)
     free = found.f_bavail * found.f_frsize
+    room.first = room.first if room.total else free
     room.least = min(free, room.least) if room.total else free
     room.total, room.last, room.last_s = found.f_blocks * found.f_frsize, free, now_s
     if found.f_files:
@@ -113,6 +135,18 @@ def _open_for_writing(pid: int) -> Iterable[str]:
             with contextlib.suppress(OSError):
                 if os.lstat(link).st_mode & stat.S_IWUSR and (path := os.readlink(link)).startswith("/"):  # noqa: PTH115
                     yield path
+
+
+def _mounts(pid: int | Literal["self"]) -> list[tuple[int, str, str]]:
+    """(device, folder, kind) of the local file systems that a process might write to."""
+    found = []
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/mountinfo", encoding="utf-8", errors="replace") as source:  # noqa: PTH123
+        for major, minor, folder, options, kind, of_all in MOUNT.findall(source.read()):
+            writable = "rw" in options.split(",") and "rw" in of_all.split(",")
+            if writable and kind in LOCAL and not folder.startswith(NO_FILES):
+                name = ESCAPED.sub(lambda octal: chr(int(octal[1], 8)), folder)
+                found.append((os.makedev(int(major), int(minor)), name, kind))
+    return found
 
 
 def _kind(pid: int, device: int) -> str:

@@ -266,6 +266,13 @@ def test_a_bus_error_with_a_full_file_system_is_a_full_one_and_with_a_shortened_
     assert first({**bus, "filesystems": room(60 << 20), "short_files": [short]}) == ("file_changed_under_mmap", "confirmed")
 
 
+def test_a_null_pointer_where_no_file_could_be_made_any_more_is_what_was_refused() -> None:
+    no_inode = [dataclasses.replace(place, least_free_inodes=0) for place in room(60 << 20, "written")]
+    found = of(segv(faults=[fault(0)], filesystems=no_inode))
+    assert (found.ranking[0].cause, found.ranking[0].grade) == ("shm_or_disk_full", "confirmed")
+    assert any("no inode for another file" in fact.fact for fact in found.ranking[0].supports)
+
+
 def test_a_mapped_file_that_nobody_wrote_to_since_was_damaged_before() -> None:
     bus = {**died("SIGBUS"), "exit": Exit(returncode=-7, signal="SIGBUS"), "filesystems": room(60 << 20)}
     short = ShortFile(pid=7, path="/data/bank.npy", mapped_to_bytes=1 << 20, size_bytes=PAGE, at_fault=True)

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from matrix.diagnosis.judge import outcome
-from matrix.evidence import cores, exits, fault, settings
+from matrix.evidence import cores, exits, fault, settings, space
 from matrix.evidence.pidfds import why_not as no_pidfds
 from matrix.evidence.signals import watch
 from matrix.records import Fault, Observation
@@ -238,6 +238,45 @@ def test_a_file_system_of_the_childs_own_that_ran_full_is_seen(step_s: float, ob
     assert (seen.exit.signal, small.kind, small.use, small.total_bytes) == ("SIGBUS", "tmpfs", "written", 8 * MIB)
     assert small.least_free_bytes < MIB and seen.short_files == []
     assert {place.use for place in seen.filesystems} == {"shm", "temp", "cwd", "written"}
+
+
+@needs_root
+def test_a_file_system_that_came_with_the_program_is_seen_though_no_file_on_it_is_open_for_long(observe: Observe, tmp_path: Path) -> None:
+    program = """
+        import ctypes, os, pathlib, time
+        libc = ctypes.CDLL(None)
+        assert libc.unshare(0x20000) == 0 and libc.mount(b"none", b"/", None, 0x44000, None) == 0
+        os.mkdir("small")
+        assert libc.mount(b"tmpfs", b"small", b"tmpfs", 0, b"size=64m,nr_inodes=40") == 0
+        try:
+            for number in range(50):
+                pathlib.Path("small", str(number)).write_text("x")
+        except OSError:
+            print("step 1", flush=True)
+            time.sleep(1)
+            os.abort()
+    """
+    seen = observe(program)
+    (small,) = [place for place in seen.filesystems if place.folder == str(tmp_path / "cwd" / "small")]
+    assert (seen.exit.signal, small.kind, small.use, small.least_free_inodes) == ("SIGABRT", "tmpfs", "written", 0)
+    assert small.least_free_bytes > 32 * MIB
+
+
+def test_a_mount_that_nobody_is_seen_to_use_is_told_only_when_it_ran_full_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(space, "_mounts", lambda pid: [(Path("/").stat().st_dev, "/", "ext4")])
+
+    def told(*free_blocks: int) -> list[str]:
+        free = iter(free_blocks)
+        monkeypatch.setattr(
+            os, "statvfs", lambda path: SimpleNamespace(f_bavail=next(free), f_frsize=MIB, f_blocks=100, f_files=0, f_favail=0)
+        )
+        watched = space.Space({})
+        watched.look(0.0, [], os.getpid(), {})
+        watched.sample(1.0)
+        return [place.folder for place in watched.record()]
+
+    assert told(50, 1) == ["/"]
+    assert told(50, 49) == told(1, 1) == []
 
 
 # ------------------------------------------------------------------ limits, signals, counts
