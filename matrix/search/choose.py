@@ -94,7 +94,7 @@ def _bits(p: Floats, q: Floats, share: Floats, branches: Floats, inside: Floats)
 def _doubt(belief: Belief, order: Ints, p: Floats, q: Floats, inside: Floats, opened: Floats) -> tuple[Floats, Floats]:
     """Of every cell of the pool, (C,): bits about whether the leading crash set is right, against all others and the open world taken
     as one, in which these cells die with the chance `opened`; and P(it dies)."""
-    weights, same = belief.weights[order], (inside == inside[0]).all(axis=1)
+    weights, same = belief.wary[order], (inside == inside[0]).all(axis=1)
     dying = q[:, None] + inside * (p - q)[:, None]
     best = weights[same] @ dying[same] / weights[same].sum()
     others = weights[~same] @ dying[~same] + belief.open * (q[0] + opened * (p[0] - q[0]))

@@ -112,7 +112,8 @@ class Search:
             found = self._find(view)
             if found is not None:
                 return found
-        return verify.step(view, self.seed)
+        found = verify.step(view, self.seed)
+        return found if found is not None or view.belief is None else self._next_doubted(view, view.belief)
 
     def _next_believed(self, view: View, belief: Belief) -> Step:
         """What teaches most until one crash set leads clearly; then the runs that must bear it out, and more until it is sure."""
@@ -124,10 +125,16 @@ class Search:
         stages.append(lambda: verify.step(view, self.seed))
         if not belief.frozen:
             stages.insert(0, lambda: choose.step(view, belief, "find"))
-        elif not belief.decided:
-            stages.append(lambda: choose.step(view, belief, "verify"))
+        else:
+            stages.append(lambda: self._next_doubted(view, belief))
         steps = (stage() for stage in stages)
         return next((found for found in steps if isinstance(found, Want) or (found == "wait" and self._ledger.pending)), None)
+
+    def _next_doubted(self, view: View, belief: Belief) -> Step:
+        """One crash set leads, and its fresh runs bore it out: what else could be true?"""
+        from matrix.search import choose  # here: it imports numpy
+
+        return choose.step(view, belief, "verify") if belief.frozen and not belief.decided else None
 
     def _find(self, view: View) -> Step:
         wanted = design.step(view, self._cells, self._repeats())

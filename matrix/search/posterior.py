@@ -40,7 +40,8 @@ class Belief:
     """The posterior after the answers of one moment.
 
     `weights` (H,) and `open` sum to 1; `group` (H,) says which rates a hypothesis has: `by_rate` (G, rates) is their posterior
-    inside the crash set, `by_background` outside."""
+    inside the crash set, `by_background` outside.  `wary` (H,) are the weights when deaths at one step or time are not taken to come
+    every time: what is confirmed must be likely by both, since a few deaths in a row may be luck."""
 
     def __init__(self, space: Space, ledger: Ledger, confidence: float) -> None:
         self.space, self.confidence, self.ledger = space, confidence, ledger
@@ -51,7 +52,7 @@ class Belief:
         self._cells, self._inner, self._outer = _likelihoods(ledger, self.hazard)
         partition = space.partition(self._cells)
         self.group: Ints = partition.group.astype(np.int64)
-        evidence, self.by_rate, self.by_background = self._integrated(partition.inside)
+        evidence, self.by_rate, self.by_background, self._doubts = self._integrated(partition.inside)
         logs = space.log_prior + np.log1p(-OPEN) + evidence[self.group] + _reported(space, space.hypotheses)
         log_open = np.log(OPEN) + self._open_world() + _reported_open(space)
         self.extra: Hypotheses | None = None
@@ -59,12 +60,15 @@ class Belief:
             logs = self._grow(logs)
         self._weigh(logs, log_open)
 
-    def _integrated(self, inside: Bools) -> tuple[Floats, Floats, Floats]:
-        """Log likelihood (G,) and the posteriors of both rates (G, …) of groups that say `inside` (G, K)."""
+    def _integrated(self, inside: Bools) -> tuple[Floats, Floats, Floats, Floats]:
+        """Log likelihood (G,) and the posteriors of both rates (G, …) of groups that say `inside` (G, K), and what the wary prior adds
+        to the first."""
         told = inside.astype(np.float64)
-        inner, by_rate = _integrate(told @ self._inner, self.log_rates)
+        logs = told @ self._inner
+        inner, by_rate = _integrate(logs, self.log_rates)
+        doubts = _integrate(logs, log_rates(0.0))[0] - inner
         outer, by_background = _integrate((1 - told) @ self._outer, LOG_BACKGROUND)
-        return inner + outer, by_rate, by_background
+        return inner + outer, by_rate, by_background, doubts
 
     def _grow(self, logs: Floats) -> Floats:
         """Add the hypotheses of `beam`: the log posteriors with theirs."""
@@ -76,10 +80,11 @@ class Belief:
         self.extra = beam.grown(self.space, logs, truth, score, self._survivals(truth))
         if self.extra is None:
             return logs
-        evidence, by_rate, by_background = self._integrated(self.extra.rows(np.arange(len(self.extra)), truth))
+        evidence, by_rate, by_background, doubts = self._integrated(self.extra.rows(np.arange(len(self.extra)), truth))
         self.group = np.concatenate([self.group, len(self.by_rate) + np.arange(len(self.extra))])
         self.by_rate = np.concatenate([self.by_rate, by_rate])
         self.by_background = np.concatenate([self.by_background, by_background])
+        self._doubts = np.concatenate([self._doubts, doubts])
         added = self.extra.log_prior + np.log1p(-OPEN) + evidence + _reported(self.space, self.extra)
         return np.concatenate([logs, added])
 
@@ -90,15 +95,13 @@ class Belief:
         return np.minimum(0.0, np.log(np.exp(self._inner) @ weights)) if len(self._inner) else np.zeros(truth.shape[1])
 
     def _weigh(self, logs: Floats, log_open: float) -> None:
-        highest = max(logs.max(), log_open)
-        weights = np.exp(logs - highest)
-        whole = weights.sum() + np.exp(log_open - highest)
-        self.weights: Floats = weights / whole
-        self.open = float(np.exp(log_open - highest) / whole)
+        self.weights, self.open = _normal(logs, log_open)
+        self.wary: Floats = _normal(logs + self._doubts[self.group], log_open)[0]
         self.top = self.leaders(TOP)
         self.best = int(self.top[0])
         same = (self.over_pool(self.top) == self.over_pool(self.top[:1])).all(axis=1)
         self.mass = float(self.weights[self.top][same].sum())  # of the best crash set, over what can be run
+        self.wary_mass = float(self.wary[self.top][same].sum())
 
     def leaders(self, count: int) -> Ints:
         """The likeliest hypotheses, the first first."""
@@ -136,7 +139,7 @@ class Belief:
 
     @property
     def decided(self) -> bool:
-        return self.mass >= self.confidence
+        return min(self.mass, self.wary_mass) >= self.confidence
 
     @property
     def frozen(self) -> bool:
@@ -168,7 +171,7 @@ class Belief:
         right = np.ones(len(self.weights), dtype=bool)
         for key, claim in claims.items():
             right &= self.column(cells[key]) == claim
-        return float(self.weights @ right)
+        return float(min(self.weights @ right, self.wary @ right))
 
     # -------------------------------------------------------------- rates
     def rates(self, *, found_only: bool) -> list[tuple[float, float]]:
@@ -244,6 +247,14 @@ def log_rates(fixed: float) -> Floats:
     always = ALWAYS + fixed * (ALWAYS_FIXED - ALWAYS)
     found: Floats = np.log(np.append(np.full(len(RATES) - 1, (1 - always) / (len(RATES) - 1)), always))
     return found
+
+
+def _normal(logs: Floats, log_open: float) -> tuple[Floats, float]:
+    """Weights, and that of the open world, which sum to 1."""
+    highest = max(logs.max(), log_open)
+    weights = np.exp(logs - highest)
+    whole = weights.sum() + np.exp(log_open - highest)
+    return weights / whole, float(np.exp(log_open - highest) / whole)
 
 
 def _log_sum(logs: Floats) -> float:
