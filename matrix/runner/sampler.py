@@ -48,15 +48,9 @@ class Pace:
     def __init__(self, costs: float, first_s: float = 0.0) -> None:
         self.next_s = first_s
         self._costs = costs
-        self._least_s = 0.0
 
     def spent(self, now_s: float, every_s: float, cpu_s: float) -> None:
-        self._least_s = self._costs * cpu_s
-        self.again(now_s, every_s)
-
-    def again(self, now_s: float, every_s: float) -> None:
-        """At the last known price: to measure it costs as much as to read two processes."""
-        self.next_s = now_s + max(every_s, self._least_s)
+        self.next_s = now_s + max(every_s, self._costs * cpu_s)
 
 
 class Sampler:
@@ -64,6 +58,7 @@ class Sampler:
 
     def __init__(self, path: Path, *, group: Group | None = None, folders: dict[str, str] | None = None) -> None:
         self.samples = 0
+        self.next_s = 0.0  # when the next sample is due
         self.first_step_total: int | None = None
         self.last_total: int | None = None
         self.peak_total: int | None = None
@@ -79,6 +74,7 @@ class Sampler:
         self._held: dict[int, Held] = {}
         self._fresh: set[int] = set()  # their role is not certain yet
         self._step = ""
+        self._least_s = 0.0  # between samples, by the last full one: to measure each would cost as much as to read two processes
         self._moving: dict[int, int] = {}  # those of them that are read at every sample
         self._at_full: dict[int, bytes] = {}  # pid -> its statm at the last full sample
         self._latest: dict[int, bytes] = {}  # pid -> its last statm
@@ -88,15 +84,9 @@ class Sampler:
         self._light = 0  # samples of changing processes until all are read again
         self._looks = 0
         self._tree: dict[str, int] = {}  # figures of the whole tree as last written
-        self._sample, self._look, self._shares = Pace(SAMPLE_COSTS), Pace(LOOK_COSTS), Pace(SHARES_COSTS, FIRST_SHARES_S)
-        self._check = Pace(CHECK_COSTS)
+        self._look, self._shares, self._check = Pace(LOOK_COSTS), Pace(SHARES_COSTS, FIRST_SHARES_S), Pace(CHECK_COSTS)
         self._pss: dict[int, int] = {}  # in the order in which they are read next
         self._file = CurveFile(path)
-
-    @property
-    def next_s(self) -> float:
-        """When the next sample is due."""
-        return self._sample.next_s
 
     # -------------------------------------------------------------- twice a second
     def look(self, now_s: float, pids: set[int], main: int) -> None:
@@ -183,18 +173,20 @@ class Sampler:
 
     # -------------------------------------------------------------- up to a hundred times a second
     def sample(self, now_s: float, step: int | None) -> None:
-        """Only reads: a thread that has just been woken runs with cold caches, at several times the price of the same work in bulk."""
+        """Only reads, with as little of Python as can be: a thread that has just been woken runs with cold caches, at several times the
+        price of the same work in bulk."""
         usage = None if self._usage is None else os.pread(self._usage, 32, 0)
-        every_s = FAST_S if now_s < FAST_FOR_S else SLOW_S
         if self._light:
             self._light -= 1
-            read = self._read(self._moving)
-            self._sample.again(now_s, every_s)
+            read: list[tuple[int, bytes]] = []
+            try:
+                for pid, descriptor in self._moving.items():
+                    read.append((pid, os.pread(descriptor, 128, 0)))
+            except OSError:
+                read = self._read(self._moving)
         else:
-            began = time.thread_time()
             read = self._read_all()
-            self._sample.spent(now_s, every_s, time.thread_time() - began)
-            self._light = (FULL_AT_REST if self._moving.keys() == {self._main} else FULL_EVERY) - 1
+        self.next_s = now_s + max(FAST_S if now_s < FAST_FOR_S else SLOW_S, self._least_s)
         self._latest.update(read)
         self._raw.append((now_s, step, read, usage))
         if now_s >= self._shares.next_s and self._latest:
@@ -252,12 +244,15 @@ class Sampler:
             self.first_step_total = total
 
     def _read_all(self) -> list[tuple[int, bytes]]:
-        """(pid, its statm) of every process, and which of them to read at every sample until the next full one."""
-        if not LINUX:
-            return [(pid, statm) for pid in self._pss if (statm := process_memory.statm(pid))]
-        read = self._read(self._open)
-        self._moving = {pid: self._open[pid] for pid, statm in read if statm and (statm != self._at_full.get(pid) or pid == self._main)}
+        """(pid, its statm) of every process; and which of them are read, and how often, until the next full sample."""
+        began = time.thread_time()
+        read = self._read(self._open) if LINUX else [(pid, statm) for pid in self._pss if (statm := process_memory.statm(pid))]
+        self._least_s = SAMPLE_COSTS * (time.thread_time() - began)
+        self._moving = {
+            pid: self._open[pid] for pid, statm in read if pid in self._open and (pid == self._main or statm != self._at_full.get(pid))
+        }
         self._at_full = dict(read)
+        self._light = (FULL_AT_REST if self._moving.keys() == {self._main} else FULL_EVERY) - 1
         return read
 
     def _read(self, descriptors: dict[int, int]) -> list[tuple[int, bytes]]:
