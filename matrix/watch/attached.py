@@ -123,6 +123,9 @@ class Attached:
     def waits(self, reader: int) -> bool:
         return False
 
+    def is_seen(self, reader: int) -> bool:
+        return False
+
     def polled(self) -> Iterator[tuple[str, bytes]]:
         """What its log files have got since the last time."""
         for name, source in self._open.items():

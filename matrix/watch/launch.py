@@ -95,7 +95,7 @@ class Launched:
         finally:
             for descriptor in {one for one in theirs if one is not None}:
                 os.close(descriptor)
-        outlets = {number: Outlet(number, may_drop=os.isatty(number)) for number in (1, 2)}  # threads not before the fork
+        outlets = {number: Outlet(number) for number in (1, 2)}  # threads not before the fork
         self._errors = outlets[2]
         self.wrote = [False, True]  # whether it draws lines anew, as a bar does; whether its last line is complete
         self.streams = [Stream(name=name, reader=reader, outlet=outlets[number]) for name, reader, number in self._readers]
@@ -159,6 +159,10 @@ class Launched:
     def waits(self, reader: int) -> bool:
         """Whether the user's side is full: then the program waits as it would without us."""
         return self._by_reader[reader].outlet.full
+
+    def is_seen(self, reader: int) -> bool:
+        """Whether a terminal shows it at once."""
+        return self._by_reader[reader].outlet.is_terminal
 
     def polled(self) -> Iterator[tuple[str, bytes]]:
         return iter(())

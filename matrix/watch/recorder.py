@@ -37,7 +37,7 @@ from matrix.watch.pace import LOOK_S, Governor, PacedSampler
 READ_BYTES = 1 << 20
 PARSED_BYTES, PARSED_LINES = 512, 8  # of a longer stretch of output only its end is searched for steps,
 PARSE_COSTS = 500  # but all of it as often as that costs 0.2 % of a core
-UNSEEN_S = 0.1  # a delay that nobody minds
+UNSEEN_S = 0.1  # a delay that nobody minds; where no terminal shows the output it grows with the price, like all intervals
 LONGEST_REST_S, READ_COSTS = 0.3, 200  # after output was read: a program that prints without end does not keep us busy
 MAPS_COSTS, BOUNDS_COSTS = 500, 300  # 0.2 % and 0.3 % of a core
 FIRST_BOUNDS_S, BOUNDS_S = 0.25, 1.0  # a fast leak is over in seconds
@@ -116,6 +116,7 @@ class Recorder:
         self._told_late = False
         self._kept_s = self._paused_s = 0.0
         self._names: dict[int, str] = {}
+        self._buffer = memoryview(bytearray(READ_BYTES))  # a new one for each read would be mapped and unmapped
 
     # -------------------------------------------------------------- the loop
     def run(self, kernel: SystemLog, exits: ExitWatch) -> Raw:
@@ -197,7 +198,7 @@ class Recorder:
     def _read(self, reader: int) -> bytes | None:
         """What is there; None at the end."""
         try:
-            return os.read(reader, READ_BYTES) or None
+            return bytes(self._buffer[: os.readv(reader, [self._buffer])]) or None
         except BlockingIOError:
             return b""
         except OSError:  # a terminal whose other side is closed
@@ -209,7 +210,8 @@ class Recorder:
         self.source.take(reader, data)
         self._heard(name, data)
         until_sample = self.sampler.next_s - self._now()  # then we are awake anyway, which is most of the price
-        wanted = max(REST_S, min(UNSEEN_S, until_sample), READ_COSTS * (time.thread_time() - began))
+        unseen_s = UNSEEN_S if self.source.is_seen(reader) else UNSEEN_S * self.governor.factor
+        wanted = max(REST_S, min(unseen_s, until_sample), READ_COSTS * (time.thread_time() - began))
         return min(LONGEST_REST_S, wanted)
 
     def _heard(self, name: str, data: bytes) -> None:

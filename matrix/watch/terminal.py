@@ -10,6 +10,8 @@ import collections
 import contextlib
 import fcntl
 import os
+import select
+import stat
 import struct
 import termios
 import threading
@@ -19,12 +21,18 @@ PATIENCE_S = 2.0  # for what is still to be shown at the end
 
 
 class Outlet:
-    """One descriptor of the user's, written by a thread of its own: a terminal whose connection is dead may block for minutes."""
+    """One descriptor of the user's, written by a thread of its own where that may block: a terminal whose connection is dead does for
+    minutes.  To wake the thread costs as much as all the rest, so a file, and a pipe that has room, are written at once."""
 
-    def __init__(self, descriptor: int, *, may_drop: bool) -> None:
-        """`may_drop`: what a reader is too slow for is left out (a terminal); else `full` says when to wait (a pipe)."""
+    def __init__(self, descriptor: int) -> None:
+        """What a terminal is too slow for is left out; of a pipe `full` says when to wait."""
         self.dead = False  # nobody reads it any more
-        self._descriptor, self._may_drop = descriptor, may_drop
+        self.is_terminal = os.isatty(descriptor)
+        self._descriptor = descriptor
+        self._at_once = BACKLOG if _is_file(descriptor) else select.PIPE_BUF  # more, and a pipe that has room may block
+        self._room = select.poll()
+        self._room.register(descriptor, select.POLLOUT)
+        self._writes = False  # the thread does
         self._waiting: collections.deque[bytes] = collections.deque()
         self._size = 0
         self._dropped = 0
@@ -35,21 +43,34 @@ class Outlet:
 
     @property
     def full(self) -> bool:
-        return self._size > BACKLOG and not self._may_drop and not self.dead
+        return self._size > BACKLOG and not self.is_terminal and not self.dead
 
     def put(self, data: bytes) -> None:
         with self._change:
             if self.dead:
                 return
-            if self._may_drop and self._size > BACKLOG:
+            if self.is_terminal and self._size > BACKLOG:
                 self._dropped += len(data)
                 return
             if self._dropped:
                 data = f"\r\n[{self._dropped} bytes not shown: this terminal was too slow; the run folder has them]\r\n".encode() + data
                 self._dropped = 0
+            try:
+                while data and self._has_room():
+                    data = data[os.write(self._descriptor, data[: self._at_once]) :]
+            except OSError:
+                self.dead = True
+                return
+            if not data:
+                return
             self._waiting.append(data)
             self._size += len(data)
             self._change.notify()
+
+    def _has_room(self) -> bool:
+        """Whether a write of `_at_once` bytes comes next and does not block."""
+        idle = not (self.is_terminal or self._writes or self._waiting)
+        return idle and self._room.poll(0) == [(self._descriptor, select.POLLOUT)]
 
     def close(self) -> None:
         """Show what waits, for a moment at the most; the descriptor stays open."""
@@ -69,6 +90,7 @@ class Outlet:
 
     def _next(self) -> bytes | None:
         with self._change:
+            self._writes = False
             while not self._waiting:
                 if self._closing:
                     return None
@@ -76,6 +98,7 @@ class Outlet:
             data = b"".join(self._waiting)
             self._waiting.clear()
             self._size = 0
+            self._writes = True
             return data
 
     def _die(self) -> None:
@@ -83,6 +106,14 @@ class Outlet:
             self.dead = True
             self._waiting.clear()
             self._size = 0
+
+
+def _is_file(descriptor: int) -> bool:
+    """Or a device like /dev/null."""
+    with contextlib.suppress(OSError):
+        mode = os.fstat(descriptor).st_mode
+        return stat.S_ISREG(mode) or stat.S_ISCHR(mode)
+    return False
 
 
 class Terminal:
