@@ -17,6 +17,8 @@ from matrix.diagnosis import judge
 from matrix.runner import cgroup
 from matrix.runner.cgroup_home import REST
 from matrix.runner.patience import Limits
+from tests.matrix.command_line import TOOL, alive, environment, kill, left_by, observations, only_run, specification, verdict
+from tests.matrix.command_line import wait_until as wait_so_long
 from tests.matrix.conftest import Observe
 from tests.matrix.test_doctor_machine import child, found
 
@@ -223,3 +225,130 @@ def test_the_doctor_names_what_slows_and_whether_groups_can_be_made(outer: Path,
     assert told["found"]["memory-limit"]["summary"].startswith("from 700 MiB on (memory.high)")
     told = child("memory-limits-possible", joins=group, wrapper=NOBODY)
     assert told["found"]["memory-limits-possible"]["summary"] == f"{inner} cannot be written to; {outer} cannot be written to"
+
+
+def test_what_is_left_of_a_limit_is_what_others_in_the_same_slice_have_not_used(outer: Path, inner: Path) -> None:
+    (outer / "memory.max").write_text(str(250 * MIB))
+    group = cgroup.Group(inner, "cgroup-v2")
+    assert found(child("memory-limit", joins=group)) == {"memory-limit": "warning"}
+    (outer / "another").mkdir()
+    holds = f"x = bytearray(b'x') * ({190 * MIB}); print('holds', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, ASKS, str(outer / "another"), sys.executable, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout and other.stdout.readline() == b"holds\n"
+        told = child("memory-limit", joins=group)
+        other.kill()
+    assert found(told) == {"memory-limit": "error"}
+    assert told["found"]["memory-limit"]["summary"].startswith("250 MiB for all processes of this group")
+
+
+# ------------------------------------------------------------------ whole commands, started in such a group
+def tool(folder: Path, *words: str, cwd: Path) -> subprocess.Popen[str]:
+    argv = [sys.executable, ASKS, str(folder), *TOOL, *words]
+    return subprocess.Popen(
+        argv, cwd=cwd, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("limit", [None, 900 * MIB], ids=["session", "container"])
+def test_what_outlives_a_watched_program_goes_to_the_recorders_group(outer: Path, inner: Path, tmp_path: Path, limit: int | None) -> None:
+    """Not to the one around ours: that hands controllers on, so the kernel lets no process into it."""
+    if limit:
+        (inner / "memory.max").write_text(str(limit))
+    leaves = "import subprocess as s; print(s.Popen(['sleep', '600'], stdout=s.DEVNULL, stderr=s.DEVNULL).pid)"
+    recorder = tool(inner, "watch", "--", sys.executable, "-c", leaves, cwd=tmp_path)
+    said, errors = recorder.communicate()
+    assert recorder.returncode == 0, errors
+    pid = int(said)
+    try:
+        assert alive(pid)
+        assert Path(f"/proc/{pid}/cgroup").read_text() == f"0::/{outer.name}/session{f'/{REST}' if limit else ''}\n"
+        assert [*outer.glob("watch-*"), *inner.glob("watch-*")] == []
+    finally:
+        os.kill(pid, 9)
+
+
+UNTIL_TOLD = """
+import glob, time
+kept, end = [], time.monotonic() + 300
+while time.monotonic() < end and not any("(memory.high): " in open(path).read() for path in glob.glob("runs/*/*/watch.log")):
+    if len(kept) < 100:
+        kept.append(bytearray(b"x") * (4 << 20))
+    print("step", len(kept), flush=True)
+    time.sleep(0.1)
+"""
+
+
+def test_watch_tells_before_the_kernel_slows_a_program_down(inner: Path, tmp_path: Path) -> None:
+    (inner / "memory.high").write_text(str(400 * MIB))
+    recorder = tool(inner, "watch", "--", sys.executable, "-c", UNTIL_TOLD, cwd=tmp_path)
+    _, errors = recorder.communicate()
+    assert recorder.returncode == 0, errors
+    assert "WARNING: memory of the cgroup until the kernel slows it down (memory.high): " in errors
+    log = (only_run(tmp_path) / "watch.log").read_text()
+    assert "limits: memory 400.0 MiB, then the kernel slows it down (memory.high)" in log
+
+
+@pytest.mark.parametrize("limit", [None, 900 * MIB], ids=["session", "container"])
+def test_what_a_tool_left_that_was_killed_with_its_guardian_goes_at_the_next_start(inner: Path, tmp_path: Path, limit: int | None) -> None:
+    if limit:
+        (inner / "memory.max").write_text(str(limit))
+    program = "import os, time; print('pid', os.getpid(), flush=True); time.sleep(600)"
+    content = {"run": {"command": [sys.executable, "-c", program]}, "matrix": {"mode": ["a", "b"]}, "search": {"max_runs": 1}}
+    specification(tmp_path, {**content, "limits": {"memory": "64MiB"}, "executor": {"jobs": 1}})
+    first = tool(inner, "run", "spec.yaml", cwd=tmp_path)
+    outputs = "runs/*/*/attempts/*/stdout.log"
+    assert wait_so_long(lambda: any(path.read_text().endswith("\n") for path in tmp_path.glob(outputs)), 300)
+    (pid,) = (int(path.read_text().split()[1]) for path in tmp_path.glob(outputs))
+    kill(first, guardian=True)
+    home = inner if limit else inner.parent
+    assert alive(pid) and left_by(first.pid) and list(home.glob(f"mx-{first.pid}-*"))
+    (tmp_path / "next").mkdir()
+    specification(tmp_path / "next", {**content, "run": {"command": ["true"]}})
+    second = tool(inner / REST if limit else inner, "run", "spec.yaml", cwd=tmp_path / "next")  # as one of its processes starts another
+    _, errors = second.communicate()
+    assert second.returncode == 0, errors
+    assert (left_by(first.pid), left_by(second.pid), list(home.glob("mx-*")), alive(pid)) == ([], [], [], False)
+
+
+def test_a_program_that_meets_the_limit_of_the_container_around_the_tool_is_ended_for_memory(inner: Path, tmp_path: Path) -> None:
+    """The specification sets none: the counter of our group tells of it all the same."""
+    (inner / "memory.max").write_text(str(300 * MIB))
+    grows = "import time\nx = []\nfor step in range(1, 200):\n x.append(bytearray(b'x') * (4 << 20)); print('step', step); time.sleep(0.05)"
+    content = {"run": {"command": [sys.executable, "-c", grows]}, "matrix": {"mode": ["a", "b"]}, "search": {"max_runs": 1}}
+    specification(tmp_path, {**content, "executor": {"jobs": 1}})
+    ran = tool(inner, "run", "spec.yaml", cwd=tmp_path)
+    _, errors = ran.communicate()
+    assert ran.returncode == 0, errors
+    (seen,) = observations(only_run(tmp_path))
+    assert (seen.exit.signal, seen.memory.oom_kills, seen.memory.isolation) == ("SIGKILL", 1, "cgroup-v2")
+    assert judge.outcome(seen).signature == "SIGKILL:memory"
+    assert verdict(only_run(tmp_path)).ranking[0].cause.startswith("memory")
+
+
+GROWS_ON_WHEN_TOLD = f"""
+import glob, time
+from matrix.runner import cgroup
+around = cgroup.Group(cgroup.own_group().path.parent, "cgroup-v2")
+kept, end, step = [], time.monotonic() + 300, 0
+while True:
+    told = any("WARNING: memory of the cgroup: " in open(path).read() for path in glob.glob("runs/*/*/watch.log"))
+    if told or time.monotonic() > end or around.used_bytes() < 0.93 * {220 * MIB}:
+        kept.append(bytearray(b"x") * (2 << 20))
+    step += 1
+    print("step", step, flush=True)
+    time.sleep(0.05)
+"""
+
+
+def test_the_limit_of_the_container_is_told_before_the_kernel_ends_the_program(inner: Path, tmp_path: Path) -> None:
+    """It is that of a group around the program's own, which the recorder uses too."""
+    (inner / "memory.max").write_text(str(220 * MIB))
+    recorder = tool(inner, "watch", "--", sys.executable, "-c", GROWS_ON_WHEN_TOLD, cwd=tmp_path)
+    _, errors = recorder.communicate()
+    assert recorder.returncode == 137, errors
+    (seen,) = observations(only_run(tmp_path))
+    assert (seen.memory.oom_kills, seen.memory.limit_bytes) == (1, 220 * MIB)
+    assert verdict(only_run(tmp_path)).ranking[0].cause.startswith("memory")
+    assert errors.index("WARNING: memory of the cgroup") < errors.index("it died after step")
