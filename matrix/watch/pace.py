@@ -46,12 +46,7 @@ class PacedSampler(Sampler):
         super().__init__(path, group=group, folders=folders)
         self._governor = governor
         self._shares = Pace(SHARES_COSTS, FIRST_SHARES_S)
-        self._last_s = -SAMPLE_S
-
-    @property
-    def next_s(self) -> float:
-        return max(super().next_s, self._last_s + SAMPLE_S * self._governor.factor)
 
     def sample(self, now_s: float, step: int | None) -> None:
-        self._last_s = now_s
         super().sample(now_s, step)
+        self.next_s = max(self.next_s, now_s + SAMPLE_S * self._governor.factor)
