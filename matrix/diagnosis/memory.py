@@ -61,6 +61,7 @@ CAUSES = (
         "grows to the limit although little is in use",
         remedies=(
             remedy("environment", "MALLOC_ARENA_MAX=1 or 2, or another allocator by LD_PRELOAD", "contention between threads"),
+            remedy("environment", "MALLOC_MMAP_THRESHOLD_=32768 where blocks are freed or shrunk between others that stay", "speed"),
             remedy("environment", "NUMPY_MADVISE_HUGEPAGE=0 where huge pages are kept", "speed"),
             remedy("axis", "fewer threads"),
         ),

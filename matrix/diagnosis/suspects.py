@@ -24,6 +24,7 @@ LEVERS = {  # variables, by how they begin -> the intervention that sets them
     "OMP_STACKSIZE": "larger_stacks",
     "KMP_STACKSIZE": "larger_stacks",
     "MALLOC_ARENA_MAX": "one_arena",
+    "MALLOC_MMAP_THRESHOLD_": "one_arena",
     "MALLOC_PERTURB_": "poisoned_heap",
     "PYTHONMALLOC": "poisoned_heap",
     "NUMPY_MADVISE_HUGEPAGE": "no_huge_pages",
