@@ -32,7 +32,8 @@ PARSES = re.compile(
 )
 CALLS_FIRST = re.compile(r"\bfire\.Fire\(|\bapp\.run\(")  # fire calls a function with the words in front of --help: that would be the job
 READ_VARIABLE = re.compile(
-    r"""\b(?:os\.)?(?:environ(?:\.get\(|\[)|getenv\()\s*["']([A-Z][A-Z0-9_]*)["'](?:\s*,\s*["']?([\w.+-]+)["']?\s*\))?"""
+    r"""\b(?:environ(?:\.(?:get|setdefault|pop)\(|\[)|getenv\()\s*(?:key\s*=\s*)?["']([A-Z][A-Z0-9_]*)["']"""
+    r"""(?!\s*\]\s*=[^=])(?:\s*,\s*(?:default\s*=\s*)?["']?([\w.+-]+)["']?\s*\))?"""  # what is assigned to is not read
 )
 QUIET = {
     "COLUMNS": "400", "LINES": "1000", "TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "CUDA_VISIBLE_DEVICES": "",

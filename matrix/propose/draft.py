@@ -47,7 +47,7 @@ class Draft:
     rewritten: Rewritten
     varied: list[Proposal]
     others: list[Proposal]  # not varied, for people to choose from
-    unvalued: list[str]  # flags that would be varied if their value were known
+    unvalued: list[str]  # flags and variables that would be varied if their value were known
     config: ConfigFile | None
     facts: Facts | None
     asked_help: bool  # --help was run
@@ -95,7 +95,7 @@ def draft(
         rewritten=rewrite(command, settings, varied, facts, env),
         varied=varied,
         others=[proposal for proposal in found if proposal not in varied],
-        unvalued=_unvalued(settings, found) if not command.closed else [],
+        unvalued=_unvalued(_addable(settings, command), found),
         config=config,
         facts=facts,
         asked_help=asks,
@@ -156,10 +156,14 @@ def _settings(
 
 
 def _unvalued(settings: Sequence[Setting], found: Sequence[Proposal]) -> list[str]:
-    """Flags that --help lists and the command leaves out, of a kind for which no other value was found either."""
+    """Flags that --help lists and the command leaves out, and variables that the sources read and nothing sets , of a kind for
+    which no other value was found either."""
     known = {proposal.role for proposal in found}
-    open_ = [setting for setting in settings if setting.role in NEED_A_VALUE and setting.role not in known]
-    return [setting.flag for setting in open_ if setting.option and not setting.given and setting.number is None]
+    open_ = [setting for setting in settings if setting.role in NEED_A_VALUE and setting.role not in known and setting.number is None]
+    flags = [setting.flag for setting in open_ if setting.option and not setting.given]
+    return flags + [
+        f"{setting.variable} ({setting.variable}=N in front)" for setting in open_ if setting.variable and setting.value is None
+    ]
 
 
 def _addable(settings: list[Setting], command: CommandLine) -> list[Setting]:

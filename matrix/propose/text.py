@@ -105,7 +105,7 @@ def _matrix(draft: Draft) -> list[str]:
         lines += [f"  # {comment(proposal.why)}", f"  {_axis(proposal)}"]
     if draft.others or draft.unvalued:
         lines += ["  # not varied:", *(line for proposal in draft.others for line in _other(proposal))]
-        lines += [f"  # {comment(flag)}: its value is not known; add it to the command to vary it" for flag in draft.unvalued]
+        lines += [f"  # {comment(name)}: its value is not known; add it to the command to vary it" for name in draft.unvalued]
     return lines + [f"  # {comment(line, most=130)}" for line in _not_reachable(draft)]
 
 
@@ -126,7 +126,7 @@ def _not_reachable(draft: Draft) -> Iterator[str]:
         yield "what is added at the end of this command would not reach the program as flags, so only the environment is varied"
     elif draft.command.kind == "shell":
         yield f'flags reach the program only if {draft.command.target} passes them on ("$@")'
-    elif draft.command.kind in ("script", "module") and not draft.options and not draft.command.arguments:
+    elif draft.command.kind in ("script", "module") and not (draft.options or draft.command.arguments or _reads_variables(draft)):
         yield f"{draft.command.target} takes no flags that were recognised: let it read its batch size and workers from flags or"
         yield "environment variables (os.environ), and init finds them"
     config, set_by_axes = draft.config, {proposal.axis for proposal in (*draft.varied, *draft.others)}
@@ -139,6 +139,10 @@ def _not_reachable(draft: Draft) -> Iterator[str]:
         flag = [config.flag] if config.flag else []
         one, other = ([*flag, name] for name in (config.path.name, f"other_{config.path.name}"))
         yield f"config: {{choices: {{as_it_is: {{args: {flow(one)}}}, other: {{args: {flow(other)}}}}}}}; take it out of the command then"
+
+
+def _reads_variables(draft: Draft) -> bool:
+    return bool(draft.unvalued) or any(proposal.role in ("batch", "workers", "accum") for proposal in (*draft.varied, *draft.others))
 
 
 def _cells(draft: Draft) -> list[str]:

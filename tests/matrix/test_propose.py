@@ -284,6 +284,18 @@ def test_environment_variables_that_the_sources_read_become_axes(tmp_path: Path,
     assert spec.axis("num_workers").values == (0, 4, 8) and spec.known_bad["num_workers"] == 8
 
 
+def test_a_variable_that_nothing_sets_is_named_with_where_it_goes(tmp_path: Path, script: Callable[..., Path]) -> None:
+    read = 'os.environ["BATCH_SIZE"], os.getenv("NUM_WORKERS"), os.environ.setdefault("GRAD_ACCUM_STEPS", "4")'
+    script(f'import os\nos.environ["WORKERS"] = "3"\nprint({read})\n')
+    spec = proposed(["python", "train.py"], tmp_path)
+    assert spec.axis("grad_accum_steps").env == ("GRAD_ACCUM_STEPS",) and spec.known_bad["grad_accum_steps"] == 4
+    text = (tmp_path / "proposed.yaml").read_text()
+    for name in ("BATCH_SIZE", "NUM_WORKERS"):
+        assert f"# {name} ({name}=N in front): its value is not known; add it to the command to vary it" in text
+    assert "# WORKERS" not in text  # the program sets that one itself
+    assert proposed(["BATCH_SIZE=8", "python", "train.py"], tmp_path).axis("batch_size").values == (2, 4, 8)
+
+
 def test_what_this_shell_sets_goes_into_the_specification_but_no_secret(tmp_path: Path, script: Callable[..., Path]) -> None:
     script()
     shell = {"MKL_THREADING_LAYER": "GNU", "HF_TOKEN": "hf_x", "PYTORCH_API_KEY": "x", "TOKENIZERS_PARALLELISM": "false", "HOME": "/root"}
