@@ -105,7 +105,7 @@ def test_a_loss_that_was_always_infinite_before_a_death_explains_it_though_a_run
     inf = [Metric(name="loss", last="inf", last_step=8, values=8, median_abs=0.5, largest_abs=1.0, first_bad="inf", first_bad_step=3)]
     dead = segv(faults=[fault(0x7F1234567890)], metrics=inf)
     alive = lived(metrics=finite)
-    runs = {("u", 1): dead, ("u", 2): lived(metrics=inf), ("v", 1): alive, ("v", 2): alive}
+    runs = {("u", 1): dead, ("u", 2): lived(metrics=inf), ("v", 1): alive, ("v", 2): alive, ("w", 2): lived(metrics=inf)}
     assert (verdict(runs).ranking[0].cause, verdict(runs).ranking[0].grade) == ("numerical_divergence", "confirmed")
     without = {**runs, ("v", 1): lived(metrics=inf)}  # nothing shows any more that it takes the infinite figure
     assert (verdict(without).ranking[0].cause, verdict(without).ranking[0].grade) != ("numerical_divergence", "confirmed")
