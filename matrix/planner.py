@@ -203,7 +203,8 @@ class Planner:
         self.outcomes[observation.attempt] = outcome
         self._stacks += bool(observation.native_stack)
         if outcome.kind == "survived":
-            self._longest_gap = max(self._longest_gap, observation.progress.longest_gap_s or 0.0)
+            gap_s = observation.progress.ran_gap_s
+            self._longest_gap = max(self._longest_gap, (observation.progress.longest_gap_s or 0.0) if gap_s is None else gap_s)
 
     def _tell(self, attempt: str) -> None:
         trial = self._trials[attempt]

@@ -82,6 +82,7 @@ class Progress:
     first_step_s: float | None = None  # seconds from start to the first step
     last_step_s: float | None = None
     longest_gap_s: float | None = None  # longest time between two signs of progress
+    ran_gap_s: float | None = None  # the same, less the time in which the program could run and got no processor; None: not known
     finished_line: bool | None = None  # None: the specification names no such line
     last_line: str = ""
     rank_steps: dict[int, int] = dataclasses.field(default_factory=dict)  # last step of each rank; {}: no ranks are told apart

@@ -7,6 +7,7 @@ second, and ends the child when its patience is over.  A dead child is data; onl
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import select
 import threading
@@ -316,7 +317,7 @@ class Supervisor:
             wall_s=wall_s,
             pids=frozenset(self.tree.ever - {0}),
             leftovers=leftovers,
-            progress=self.parser.record(),
+            progress=dataclasses.replace(self.parser.record(), ran_gap_s=round(self.patience.longest_gap_s, 3)),
             sampler=sampler,
             group=self.group,
             core=self.core,

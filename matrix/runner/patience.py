@@ -37,6 +37,7 @@ class _Mark:
 class Patience:
     def __init__(self, limits: Limits, *, expects_steps: bool) -> None:
         self.starved_s = 0.0  # it could have run so long, and did not
+        self.longest_gap_s = 0.0  # between two steps, less what of it was such time
         self._limits = limits
         self._expects_steps = expects_steps
         self._last_output = self._last_progress = self._last_busy = self._last_look = _Mark()
@@ -54,7 +55,10 @@ class Patience:
 
     def saw_progress(self, now_s: float) -> None:
         """A new step, or the line that says that it has finished."""
-        self._last_progress = self._mark(now_s)
+        before, self._last_progress = self._last_progress, self._mark(now_s)
+        if self._stepped:
+            gap_s = self._last_progress.at_s - before.at_s - (self._last_progress.starved_s - before.starved_s)
+            self.longest_gap_s = max(self.longest_gap_s, gap_s)
         self._stepped = True
 
     def saw_activity(self, now_s: float, cpu_s: float, *, on_disk: bool, runnable: bool) -> None:

@@ -557,6 +557,19 @@ def test_a_program_without_a_processor_is_not_waited_for_for_ever(limits: Limits
     assert (patience.overdue(second), second) == ("starved", 41)
 
 
+def test_what_a_program_waited_for_a_processor_is_no_gap_that_a_later_silence_is_measured_by() -> None:
+    patience = Patience(Limits(idle_s=3, stall_s=6), expects_steps=True)
+    patience.saw_activity(10.0, 1.0, on_disk=False, runnable=False)
+    patience.saw_progress(10.0)
+    for second in range(11, 31):  # it got a tenth of a processor, and took a step at last
+        patience.saw_activity(second, 0.1, on_disk=False, runnable=True)
+    patience.saw_progress(30.0)
+    assert patience.longest_gap_s == pytest.approx(2.0)
+    patience.saw_activity(31.0, 0.0, on_disk=False, runnable=False)
+    patience.saw_progress(50.0)
+    assert patience.longest_gap_s == pytest.approx(20.0)  # of its own accord
+
+
 def test_a_program_that_hangs_once_it_has_a_processor_is_overdue() -> None:
     patience = Patience(Limits(idle_s=5), expects_steps=True)
     patience.saw_progress(0.0)
