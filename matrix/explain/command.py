@@ -39,7 +39,8 @@ def explain(
     """Say what the remains of a death prove and what they do not.
 
     FILES are whatever is left of it, - for stdin: its log, faulthandler's text, a core, a crash report of macOS, a kernel log, sacct,
-    kubectl.  They are told apart by their content, and read together: a line of the kernel counts when another file names its pid."""
+    kubectl.  They are told apart by their content, and read together: a line of the kernel counts when another file names its pid.
+    The run folder of a `watch` that was killed itself is one too: what it had written by then is read."""
     with errors():
         given = [*files, *k8s, *cores]
         if pid is not None:
@@ -62,7 +63,7 @@ def explain(
 
 
 def _remains(given: list[str], statuses: tuple[str, ...], slurm: tuple[str, ...], was_pid: int | None) -> Explained:
-    from matrix.explain import recognise, remains, sources
+    from matrix.explain import recognise, recording, remains, sources
     from matrix.explain import slurm as of_slurm
     from matrix.explain import statuses as of_status
     from matrix.explain.part import Part, joined
@@ -75,6 +76,9 @@ def _remains(given: list[str], statuses: tuple[str, ...], slurm: tuple[str, ...]
         if unknown := next((words for words in files if words != "-" and not Path(words).exists()), None):
             fail(f"--slurm {unknown}: neither a file nor a state that is known: {', '.join(of_slurm.STATES)}", BAD_INPUT)
         given += files
+        folders = [words for words in given if recording.is_one(Path(words))]
+        parts += [recording.read(Path(words)) for words in folders]
+        given = [words for words in given if words not in folders]
         with sources.opened(tuple(given)) as opened:
             parts += [recognise.read_all(opened)] if opened else []
             return remains.explain(joined([Part(main=was_pid), *parts]))

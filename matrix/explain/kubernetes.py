@@ -24,6 +24,7 @@ DESCRIBED = re.compile(
     r"^\s*(?:Last State|State):\s+Terminated\s*$(?P<body>(?:\n\s+(?:Reason|Message|Exit Code|Signal|Started|Finished):.*)+)", re.M
 )
 FIELD = re.compile(r"^\s+(?P<name>Reason|Message|Exit Code|Signal|Started|Finished):\s*(?P<value>.*?)\s*$", re.M)
+CONTAINER = re.compile(r"^  (?P<name>[a-z0-9][a-z0-9.-]*):[ \t]*$", re.M)
 CONTAINER_ID = re.compile(r"Container ID:\s+\w+://(?P<id>[0-9a-f]{12,64})")
 EVENT_WORDS = (
     "Evicted",
@@ -142,6 +143,7 @@ def _limit(container: dict[str, Any]) -> str:
 # ------------------------------------------------------------------ describe
 def _of_text(source: Source) -> Part:
     ends = []
+    heads = list(CONTAINER.finditer(source.tail))
     for match in DESCRIBED.finditer(source.tail):
         fields = {field["name"]: field["value"] for field in FIELD.finditer(match["body"])}
         before = source.tail[: match.start()]
@@ -151,7 +153,7 @@ def _of_text(source: Source) -> Part:
         ends.append(
             Terminated(
                 where=where,
-                container="",
+                container=next((head["name"] for head in reversed(heads) if head.start() < match.start()), ""),
                 reason=fields.get("Reason", ""),
                 code=int(code) if code.isascii() and code.isdecimal() and len(code) < 10 else None,
                 id=ids[-1] if ids else "",
@@ -159,14 +161,21 @@ def _of_text(source: Source) -> Part:
                 times=f"{fields.get('Started', '?')} to {fields.get('Finished', '?')}",
             )
         )
-    limit = MEMORY_LIMIT.search(source.tail)
-    part = _joined(source, ends, {"": limit["limit"] if limit else ""})
+    part = _joined(source, ends, dict(_described_limits(source.tail, heads)))
     for event in list(EVENT.finditer(source.tail))[:MOST_EVENTS]:
         part = _with_event(part, source.place(event[0].strip()), event["reason"], event["rest"].strip())
     if (reason := re.search(r"^Reason:\s+(\w+)", source.tail, re.M)) and reason[1] in POD_REASONS:
         message = re.search(r"^Message:\s+(.*)$", source.tail, re.M)
         part = _with_reason(part, source.place(reason[0]), reason[1], message[1] if message else "")
     return part
+
+
+def _described_limits(text: str, heads: list[re.Match[str]]) -> Iterator[tuple[str, str]]:
+    """By container, each of which has its own; those of a text without names by the empty one."""
+    starts = [(head["name"], head.end()) for head in heads] or [("", 0)]
+    for (name, start), (_, end) in zip(starts, [*starts[1:], ("", len(text))], strict=True):
+        if limit := MEMORY_LIMIT.search(text, start, end):
+            yield name, limit["limit"]
 
 
 # ------------------------------------------------------------------ what it means
@@ -188,8 +197,9 @@ def _joined(source: Source, ends: list[Terminated], limits: dict[Any, str]) -> P
 
 def _piece(one: Terminated, limit: str) -> Piece:
     run = " (the run before the restart)" if one.last else ""
-    read = f"container {one.container}{run}: {one.reason or 'no reason'}, exit code {one.code}, {one.times}" + (
-        f", memory limit {limit}" if limit else ""
+    read = (
+        f"container{f' {one.container}' if one.container else ''}{run}: {one.reason or 'no reason'}, exit code {one.code}, {one.times}"
+        + (f", memory limit {limit}" if limit else "")
     )
     if one.reason == OOM and one.code == 137:
         proves = "the container ended by SIGKILL, and its cgroup's counter had an OOM kill: together, the kernel killed for memory"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
-from matrix.explain import crashes, kubernetes, output, slurm
+from matrix.explain import crashes, kubernetes, output, slurm, statuses
 from matrix.explain.part import Part, joined
 from matrix.explain.sources import Source, Unreadable
 
 LOOKED_FOR = (
     "a core (ELF), a macOS crash or jetsam report (.ips), faulthandler's text, a kernel log (dmesg, journalctl -k), a table of sacct or "
-    "scontrol show job, kubectl get pod -o json/yaml or describe, and in the output of a job: step numbers and progress bars, tracebacks, "
-    "messages about dead workers, tables of torchrun, words of shells, glibc, OpenMP, CUDA, Ray and the kernel"
+    "scontrol show job, kubectl get pod -o json/yaml or describe, an exit status alone, and in the output of a job: step numbers and "
+    "progress bars, tracebacks, messages about dead workers, tables of torchrun, words of shells, glibc, OpenMP, CUDA, Ray and the kernel"
 )
 MAGIC = {
     b"\x7fELF": "an ELF file, but no core: a program or a library",
@@ -44,6 +45,9 @@ def read(source: Source) -> Part:
     if not source.tail:
         kind = next((words for magic, words in MAGIC.items() if source.head.startswith(magic)), "binary, and no core")
         raise Unreadable(f"{source.name}: {kind}; looked for {LOOKED_FOR}")
+    if source.whole and (status := statuses.alone(source.tail)):
+        with contextlib.suppress(statuses.NoStatus):
+            return statuses.given(status, source.name)
     part = crashes.read_report(source) or kubernetes.read(source) or slurm.read(source) or _text(source)
     if not part.kinds and not part.kernel:
         raise Unreadable(f"{source.name}: nothing in its {source.lines} lines is known here; looked for {LOOKED_FOR}")

@@ -72,7 +72,8 @@ def opened(names: tuple[str, ...]) -> Iterator[list[Source]]:
             except OSError as problem:
                 if problem.errno == errno.ENOSPC:  # of the copy
                     raise
-                wrong.append(f"{name}: {problem.strerror}; give a file that you may read, or - for stdin")
+                hint = f"; an exit status goes with --status {name}" if name.isdecimal() else ""
+                wrong.append(f"{name}: {problem.strerror}; give a file that you may read, or - for stdin{hint}")
         if wrong:
             raise Unreadable("\n".join(wrong))
         yield found
@@ -81,7 +82,9 @@ def opened(names: tuple[str, ...]) -> Iterator[list[Source]]:
 def read(name: str, path: Path) -> Source:
     """Raises Unreadable and OSError."""
     if path.is_dir():
-        raise Unreadable(f"{name}: is a folder; give the files in it: a log, a core, a crash report, the kernel's log")
+        raise Unreadable(
+            f"{name}: is a folder; give the files in it: a log, a core, a crash report, the kernel's log (a run folder has attempts/)"
+        )
     with path.open("rb") as stream:
         status = os.fstat(stream.fileno())
         if not stat.S_ISREG(status.st_mode):

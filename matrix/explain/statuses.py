@@ -11,6 +11,8 @@ from matrix.records import Exit
 
 ALLOWED = "a number (137, -9), a signal (SIGSEGV, KILL), 0:9 as Slurm writes it, or OOMKilled"
 PAIR = re.compile(r"(?:exitcode\s*=?\s*)?(\d{1,9}):(\d{1,9})", re.I | re.A)
+ALONE = re.compile(r"(?:(?:exit(?:ed)?|return|status|code|with|rc)[ _:=]*)*(?P<status>-?\d{1,3})", re.I | re.A)
+MOST_CHARS = 80
 SLURM_OOM = 125  # its own number for "out of memory" (253) in the seven bits of a wait status
 PROVES = {
     "SIGKILL": "somebody sent it SIGKILL, or the kernel did; the program could not notice",
@@ -40,13 +42,19 @@ class NoStatus(Exception):
     """Words that name no ending."""
 
 
-def given(text: str) -> Part:
-    """From `--status`.  Raises NoStatus."""
+def alone(text: str) -> str | None:
+    """The status in a text that holds nothing else, as `echo $? > status.txt` leaves it; None: it is another text."""
+    found = ALONE.fullmatch(text.strip()) if len(text) < MOST_CHARS else None
+    return found["status"] if found else None
+
+
+def given(text: str, where: str = "") -> Part:
+    """`where` it was read; "": as --status.  Raises NoStatus."""
     words = text.strip()
     if words.lower() in ("oomkilled", "oom-killed", "out_of_memory"):
         return _oom_word(words)
     found, how = decoded(words)
-    where = f"--status {words}"
+    where = where or f"--status {words}"
     endings = [Ending(exit=found, where=where, by=GIVEN)]
     return Part(kinds=frozenset(("status",)), endings=endings, pieces=[piece(found, where, how)])
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import os
-import re
 import resource
 import secrets
 import sys
@@ -21,6 +19,7 @@ from matrix.evidence import cores, environment
 from matrix.preview import plan_of
 from matrix.propose import CannotPropose
 from matrix.propose.masks import masked
+from matrix.propose.words import PYTHON, read
 from matrix.records import Attempt, Observation, Outcome, Scheduler, Verdict
 from matrix.runner import cgroup
 from matrix.runner.observe import Raw, observe
@@ -248,14 +247,12 @@ def _begin_notes(run: Run, recorder: Recorder) -> None:
 
 
 def name_of(argv: Sequence[str]) -> str:
-    """Names the run by its program: the script or module, not the interpreter."""
-    interpreter = Path(argv[0]).name.startswith(("python", "pypy", "torchrun", "accelerate"))
-    flags = list(itertools.takewhile(lambda word: word.startswith("-"), argv[1:]))
-    if interpreter and any(re.fullmatch(r"-[a-zA-Z]*c", word) for word in flags):
+    """Names the run by its program: the script or module, not the interpreter or the launcher."""
+    command = read(argv)
+    if command.kind == "code" and PYTHON.fullmatch(command.target):
         return "watch_python"
-    rest = [word for word in argv[1:] if not word.startswith("-")]
-    word = rest[0] if interpreter and rest else argv[0]
-    return f"watch_{folders.safe(Path(word).name.removesuffix('.py'))}"[:LONGEST_NAME]
+    word = Path(command.target).name if command.kind == "program" else command.stem
+    return f"watch_{folders.safe(word)}"[:LONGEST_NAME]
 
 
 def rank_of(env: Mapping[str, str]) -> int | None:

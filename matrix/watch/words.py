@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matrix.diagnosis.signals import by_scheduler
+from matrix.evidence.deaths import initiating
 from matrix.evidence.progress import ProgressParser
 from matrix.records import Observation, Outcome, ProcessSeen, Scheduler, Verdict
 from matrix.runner.patience import Patience
@@ -117,9 +118,19 @@ def ended(observation: Observation, outcome: Outcome) -> str:
     return f"it died{at}, {wall}: {outcome.signature if outcome.signature and outcome.signature != ending.signal else how}"
 
 
+def died_first(observation: Observation) -> str:
+    """Which process of the tree began it; "" when that was the main one, or is not known."""
+    first = initiating(observation.deaths)
+    if first is None or first.role == "main":
+        return ""
+    rank = next((one.rank for one in observation.memory.processes if one.pid == first.pid), None)
+    how = first.signal or (f"exit status {first.status}" if first.status is not None else "how is not known")
+    return f"what died first: {first.role if rank is None else f'rank {rank}'} ({first.pid}), {how}"
+
+
 def summary(observation: Observation, outcome: Outcome, verdict: Verdict, where: Path, proposal: Path | None, asked: str) -> list[str]:
     """The verdict of everything that one run can prove, with grades."""
-    lines = [ended(observation, outcome), *([asked] if asked else [])]
+    lines = [ended(observation, outcome), *([first] if (first := died_first(observation)) else []), *([asked] if asked else [])]
     peak = observation.memory.peak_tree_rss_bytes
     if peak:
         limit = observation.memory.limit_bytes

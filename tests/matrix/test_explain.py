@@ -7,6 +7,8 @@ import contextlib
 import gzip
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -15,8 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from matrix import records
 from matrix.explain.next_time import next_command
+from matrix.records import Exit, Observation, Trial
 from matrix.runner import cgroup
+from matrix.watch import family
+from tests.matrix.command_line import alive, only_run, start, wait_until
 from tests.matrix.explaining import explained, grades, piece, refused, run
 
 LIMIT_BYTES = 48 << 20
@@ -392,6 +398,62 @@ def test_a_crash_report_of_macos_is_known_by_its_content(tmp_path: Path) -> None
     assert "a macOS crash report" in found["evidence"][0]["read"]
     assert found["ended"]["by"].startswith("SIG")
     assert found["ranking"]
+
+
+@pytest.mark.parametrize("text", ["137\n", "exit code: 137", "rc=137\n\n", "Exited with status 137\n"])
+def test_a_file_that_holds_only_a_status_is_read_as_one(tmp_path: Path, text: str) -> None:
+    file = written(tmp_path, "status", text)
+    found = explained(file)
+    assert (found["ended"]["by"], found["ended"]["where"]) == ("SIGKILL", str(file))
+    assert found["sigkill"]["grade"] == "unknown"
+
+
+def test_a_number_in_place_of_a_file_is_told_where_a_status_goes() -> None:
+    assert "137: No such file or directory" in refused("137") and "goes with --status 137" in refused("137")
+    assert "nothing in its 1 lines is known here" in refused("-", stdin="999\n")
+
+
+# ------------------------------------------------------------------ a recorder that was killed itself
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="follows a process")
+def test_of_a_recorder_that_was_killed_what_it_had_on_disk_is_read(tmp_path: Path) -> None:
+    def seen(name: str) -> str:
+        return "".join(path.read_text() for path in tmp_path.glob(f"runs/*/*/attempts/*/{name}"))
+
+    program = "import os, time\nprint('pid', os.getpid(), flush=True)\nprint('step 41 of 50', flush=True)\ntime.sleep(600)"
+    recorder = start("watch", "--", sys.executable, "-c", program, cwd=tmp_path)
+    try:
+        assert wait_until(lambda: bool(re.search(r"^[\d.]+,41,", seen("memory.csv"), re.M)), seconds=300)
+    finally:
+        recorder.kill()
+        recorder.wait()
+    pid = int(seen("stdout.log").split()[1])
+    try:
+        found = explained(only_run(tmp_path))
+        assert found["ended"] is None
+        assert piece(found, "the program still runs")["where"] == f"pid {pid}"
+        assert "at step 41" in piece(found, "last sample")["read"]
+        assert any(one["read"].startswith("last step 41 of 50") for one in found["evidence"])
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    assert wait_until(lambda: not alive(pid))
+    family.sweep()
+    with_kernel = explained(only_run(tmp_path), written(tmp_path, "kernel.log", KERNEL.format(group="job", pid=pid)))
+    assert not any("still runs" in one["read"] for one in with_kernel["evidence"])
+    assert with_kernel["sigkill"] is None or "proven" in with_kernel["sigkill"]["grade"]
+    assert any(f"Killed process {pid}" in one["read"] for one in with_kernel["evidence"])
+
+
+def test_a_run_folder_that_has_a_verdict_is_not_explained_again(tmp_path: Path) -> None:
+    attempts = tmp_path / "run" / "attempts"
+    for name in ("0001-aa", "0002-bb"):
+        (attempts / name).mkdir(parents=True)
+        (attempts / name / "attempt.json").write_text("{}")
+    seen = Observation(attempt="0001-aa", key="", trial=Trial(id=1, cell={}), exit=Exit(returncode=0), wall_s=1.0, started_unix_s=0.0)
+    records.write(attempts / "0001-aa" / "observation.json", seen)
+    assert "holds 2 runs; python -m matrix report" in refused(tmp_path / "run")
+    assert f"python -m matrix report {tmp_path / 'run'}" in refused(attempts / "0001-aa")
+    assert "wrote no sample" in explained(attempts / "0002-bb")["evidence"][0]["read"]
 
 
 # ------------------------------------------------------------------ what cannot be read

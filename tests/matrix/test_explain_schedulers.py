@@ -214,6 +214,22 @@ def test_the_text_of_describe_gives_the_run_before_the_restart_and_the_events(tm
     assert any("kubectl logs POD --previous" in one["command"] for one in found["collect"])
 
 
+def test_containers_of_one_pod_are_told_apart_with_the_limit_of_each(tmp_path: Path) -> None:
+    sidecar = """\
+  log-shipper:
+    State:          Terminated
+      Reason:       Error
+      Exit Code:    1
+    Limits:
+      memory:  64Mi
+  train:
+"""
+    found = explained(written(tmp_path, "described.txt", DESCRIBED.replace("  train:\n", sidecar)))
+    shipper, train = piece(found, "log-shipper")["read"], piece(found, "the run before the restart")["read"]
+    assert shipper.startswith("container log-shipper: Error") and shipper.endswith("memory limit 64Mi")
+    assert train.startswith("container train (the run before") and train.endswith("memory limit 8Gi")
+
+
 def test_a_pod_that_runs_has_no_death_to_explain(tmp_path: Path) -> None:
     running = json.dumps({"kind": "Pod", "status": {"containerStatuses": [{"name": "t", "state": {"running": {"startedAt": "now"}}}]}})
     found = explained(written(tmp_path, "pod.json", running))

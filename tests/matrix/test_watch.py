@@ -22,6 +22,7 @@ from matrix.watch.attached import NoSuchProcess
 from matrix.watch.launch import NotStarted
 from matrix.watch.recorder import Options
 from matrix.watch.session import Done, status
+from matrix.watch.words import died_first
 from tests.matrix.command_line import (
     CAN_DROP_RIGHTS,
     NO_RIGHTS,
@@ -160,6 +161,23 @@ def test_what_a_killed_recorder_left_goes_at_the_next_start_but_never_under_a_pr
     assert wait_until(lambda: not alive(pid))
     assert matrix("watch", "--", "true", cwd=tmp_path).returncode == 0
     assert left() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("python train.py --bs 8", "watch_train"),
+        ("python3 -u -m pkg.fit", "watch_fit"),
+        ("torchrun --nproc-per-node 2 train.py", "watch_train"),
+        ("torchrun --nproc-per-node 2 -m pkg.fit", "watch_fit"),
+        ("accelerate launch --num_processes 2 pkg/train.py", "watch_train"),
+        ("python3.11 -c pass", "watch_python"),
+        ("bash -c ls", "watch_bash"),
+        ("./a.out 5", "watch_a.out"),
+    ],
+)
+def test_a_run_is_named_by_its_program(words: str, name: str) -> None:
+    assert session.name_of(words.split()) == name
 
 
 def test_a_command_that_is_not_there_is_refused_before_anything_is_made(watched: Watched, tmp_path: Path) -> None:
@@ -323,6 +341,7 @@ def test_the_rank_that_died_first_is_named(watched: Watched) -> None:
     assert done.outcome.signature == "worker SIGSEGV"
     first = done.observation.deaths[0]
     assert (first.role, first.signal) == ("rank", "SIGSEGV")
+    assert died_first(done.observation) == f"what died first: rank 1 ({first.pid}), SIGSEGV"
 
 
 @linux
