@@ -23,8 +23,10 @@ LEADING = 400  # hypotheses that the choice looks at
 BRANCHES = 3  # outstanding runs whose answers are all considered
 GAIN = 1.05  # how much better another length than the natural one must be: a natural end shows more than steps
 CHEAPEST = 0.5  # of the seconds of the other ending: however quick a crash is, each run is one of max_runs, and has to be read
+PRICE = 0.5  # of the seconds of a natural run, where a length can be chosen: a run is one of max_runs, and has to be read
 BUILD_S = 60.0  # to build an environment: nobody knows before the first
 LEAST_BITS = 0.001  # a run that is expected to teach less is not worth asking
+ENOUGH = 0.5  # of the bits of the most instructive run: a run that is needed anyway, and tells so much, comes before it
 STREAK = 10  # survivals in a row after which the known-bad cell is run again
 NEVER_STARTS = 6  # unavailable answers in a row after which nothing more is asked
 
@@ -57,12 +59,14 @@ def _best(view: View, belief: Belief, outstanding: Sequence[Trial], *, doubted: 
     if doubted:
         worth = np.where(_among(belief.space, outstanding), 0.0, worth)
     best, found = 0.0, None  # bits per second with runs that are not too cheap; the answer
-    for length in lengths_of(view, belief):
+    possible = lengths_of(view, belief)
+    price_s = PRICE * possible[0].survived_s if len(possible) > 1 else 0.0
+    for length in possible:
         p, q = (by @ deadly for by, deadly in ((belief.by_rate, length.deadly), (belief.by_background, length.background)))
         p, q = p[belief.group[order]], q[belief.group[order]]
         bits, dying = _bits(p, q, share, branches, inside) if opened is None else _doubt(belief, order, p, q, inside, opened)
         died_s, survived_s = max(length.died_s, CHEAPEST * length.survived_s), max(length.survived_s, CHEAPEST * length.died_s)
-        score = bits * worth / (survived_s + dying * (died_s - survived_s) + extra_s)
+        score = bits * worth / (survived_s + dying * (died_s - survived_s) + extra_s + price_s)
         score = np.round(np.where(bits * worth >= LEAST_BITS, score, 0.0), 9)
         place = int(np.argmax(score))
         if score[place] > best * (1.0 if found is None else GAIN):
@@ -72,12 +76,35 @@ def _best(view: View, belief: Belief, outstanding: Sequence[Trial], *, doubted: 
     return found
 
 
+def most_telling(view: View, belief: Belief, wants: Sequence[Want]) -> Want:
+    """Of runs that are all needed the one that tells most; another one, where that tells far more than any of these."""
+    bits, other = _telling(belief, [want.cell for want in wants]), step(view, belief, "verify")
+    if isinstance(other, Want) and bits.max() < ENOUGH * _telling(belief, [other.cell])[0]:
+        return other
+    return wants[int(np.argmax(np.round(bits, 9)))]
+
+
+def _telling(belief: Belief, cells: Sequence[Cell]) -> Floats:
+    """Bits about the crash set of a natural run of each cell."""
+    order = belief.leaders(LEADING)
+    weights = belief.weights[order] / belief.weights[order].sum()
+    inside = np.stack([belief.column(cell)[order] for cell in cells], axis=1).astype(np.float64)
+    p, q = (by @ rates for by, rates in ((belief.by_rate, RATES), (belief.by_background, BACKGROUND)))
+    return _bits(p[belief.group[order]], q[belief.group[order]], np.ones(1), weights[None, :], inside)[0]
+
+
 def lengths_of(view: View, belief: Belief) -> list[Length]:
     """What a run may be asked for, the natural length first."""
     if belief.lengths is None:
         likely = belief.by_rate[belief.group[belief.best]]
         belief.lengths = lengths(view.grid.spec, belief.hazard, run_seconds(view.ledger), (RATES, BACKGROUND), likely)
     return belief.lengths
+
+
+def whole_lengths(view: View, belief: Belief) -> list[Length]:
+    """Of these the natural one and longer ones: a shorter run shows no natural end."""
+    natural, *others = lengths_of(view, belief)
+    return [natural, *(each for each in others if each.max_steps and each.max_steps > (belief.hazard.natural or 0))]
 
 
 def _bits(p: Floats, q: Floats, share: Floats, branches: Floats, inside: Floats) -> tuple[Floats, Floats]:

@@ -66,6 +66,11 @@ class Ledger:
         last_find = self._last_find()
         return [(trial, outcome) for trial, outcome in self.entries() if trial.purpose != "verify" or trial.id < last_find]
 
+    def last(self) -> list[tuple[Trial, Outcome]]:
+        """The answers since the search was last taken up."""
+        last_find = self._last_find()
+        return [(trial, outcome) for trial, outcome in self.entries() if trial.id > last_find]
+
     def fresh(self, cell: Mapping[str, Value]) -> list[tuple[Trial, Outcome]]:
         """The answers about a cell that came after the cause was found."""
         last_find, key = self._last_find(), self.grid.key(cell)

@@ -31,6 +31,7 @@ OPEN = 0.02  # prior of a crash set that is not among the hypotheses: every cell
 SHARES = np.array([0.2, 0.5, 0.8])  # of cells that die in the open world
 REPORTED = 0.05  # chance that a death people reported was another failure than the one that is looked for
 FROZEN = 0.9  # of the best crash set: from here on it is what fresh runs must show, and runs are verification runs
+LOST = 0.5  # below it the search is taken up again, and what was fresh no longer is
 SURE = 0.05  # chance that a cell which dies survives a natural run: below it every run dies
 TOP = 64  # hypotheses looked at one by one
 UNEASY = 0.1  # probability of the open world from which longer conjunctions and more unions are looked at
@@ -143,7 +144,10 @@ class Belief:
 
     @property
     def frozen(self) -> bool:
-        return self.mass >= min(FROZEN, self.confidence)
+        """From FROZEN on, and then as long as it leads: a survival that may be luck takes back no fresh run."""
+        adaptive = self.space.grid.spec.search.strategy == "adaptive"  # the others do not search again
+        verifying = adaptive and any(trial.purpose == "verify" for trial, _ in self.ledger.last())
+        return self.mass >= (LOST if verifying else min(FROZEN, self.confidence))
 
     @property
     def doubted(self) -> bool:
@@ -206,6 +210,10 @@ class Belief:
     def excused(self, lived: Floats) -> float:
         """The same by all that is known of the crash set now: of runs in cells outside of it, whether they are fresh or not."""
         return float(self.by_rate[self.group[self.best]] @ lived)
+
+    def killed(self, deadly: Floats) -> float:
+        """Chance that a run dies which kills with `deadly` (rates,) in the best crash set."""
+        return float(self.by_rate[self.group[self.best]] @ deadly)
 
     def lived(self, entries: Iterable[tuple[Trial, Outcome]]) -> Floats:
         """(rates,): the chance that the surviving ones of these runs survive in a cell of the crash set."""

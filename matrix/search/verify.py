@@ -6,14 +6,12 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping
-from statistics import median
 from typing import TYPE_CHECKING
 
 from matrix.records import Cell, Outcome, Value
-from matrix.search import claim
+from matrix.search import alone, claim
 from matrix.search.decode import NEUTRAL, State, View
 from matrix.search.find import reduce_step
-from matrix.search.grid import Change
 from matrix.search.ledger import Tally, signature_of
 from matrix.search.stats import clean_runs_for_e_value, fewest
 from matrix.search.want import Step, Want
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 
 E_VALUE = 20.0  # evidence that the fix no longer crashes at the rate that was seen before; a false alarm has a chance of at most 1/20
 CLEAN = 2  # at least so many clean runs of the fix; where every run dies the e-value decides alone
-LATE = 1.5  # times the usual step of death in the known-bad cell
 INSIDE = 2  # random cells inside the culprit that must die alike
 
 
@@ -68,23 +65,35 @@ def check(view: View, seed: int) -> Check:
 
 
 def step(view: View, seed: int) -> Step:
-    """The next fresh run: the inside of the culprit, the known-bad cell, ways out that were never tried alone, the fix."""
+    """The next fresh run: the inside of the culprit, the known-bad cell, ways out that were never tried alone, the fix; while the
+    answer is not decided, whatever of these tells most, and then the others."""
+    steps = _steps(view, seed)
+    wanted = [each for each in steps if isinstance(each, Want)]
+    if not wanted:
+        return "wait" if "wait" in steps else None
+    if view.belief is None or view.belief.decided or view.grid.spec.search.strategy != "adaptive":
+        return wanted[0]
+    from matrix.search import choose  # here: it imports numpy
+
+    return choose.most_telling(view, view.belief, wanted)
+
+
+def _steps(view: View, seed: int) -> list[Step]:
     found = check(view, seed)
     if found.fix is None:
-        return _alone_step(view)
+        return [alone.step(view)]
     inside = [_inside_step(view, cell) for cell in found.inside]
     others = [
-        _alone_step(view),
+        alone.step(view),
         _again_step(view),
         _unproven_step(view, found),
         _outside_step(view, found, seed),
         _fix_step(view, found),
     ]
-    steps = [*inside, *others, _bad_step(view, found), _late_step(view)]  # a cell inside that dies again spares the known-bad one
+    steps = [*inside, *others, _bad_step(view, found), alone.late_step(view)]  # a cell inside that dies again spares the known-bad one
     if found.sufficient is False:
         steps.append(reduce_step(view))
-    wanted = next((each for each in steps if isinstance(each, Want)), None)
-    return wanted or ("wait" if "wait" in steps else None)
+    return steps
 
 
 def cost(view: View, seed: int) -> int:
@@ -93,7 +102,7 @@ def cost(view: View, seed: int) -> int:
     if found.fix is None:
         return 0
     deaths = len(found.inside) or int(found.bad_again is None)
-    return len(_alone(view)) + max(0, found.clean_wanted - found.clean) + math.ceil(deaths / view.mixture().rate)
+    return len(alone.untried(view)) + max(0, found.clean_wanted - found.clean) + math.ceil(deaths / view.mixture().rate)
 
 
 def clean_runs(view: View, changes: Cell) -> int:
@@ -116,12 +125,13 @@ def _more(view: View, belief: Belief, fix: Cell, deadly: Floats) -> int:
 
 
 def _length(view: View, belief: Belief, fix: Cell) -> Length:
-    """Natural runs, or longer ones where those verify the fix in less time; never shorter ones, which show no natural end."""
+    """Natural runs, or longer ones where those verify the fix in less time."""
     from matrix.search import choose  # here: it imports numpy
 
-    natural, *others = choose.lengths_of(view, belief)
-    longer = [each for each in others if each.max_steps and each.max_steps > (belief.hazard.natural or 0)]
-    return min([natural, *longer], key=lambda each: max(1 if view.sure else CLEAN, _more(view, belief, fix, each.deadly)) * each.survived_s)
+    return min(
+        choose.whole_lengths(view, belief),
+        key=lambda each: max(1 if view.sure else CLEAN, _more(view, belief, fix, each.deadly)) * each.survived_s,
+    )
 
 
 def rejected(view: View, changes: Cell) -> bool:
@@ -146,67 +156,6 @@ def _bad_again(view: View) -> bool | None:
     if bad == "dies" or any(answer.holds(cell) and _fresh(view, cell) == "dies" for cell in _fresh_cells(view)):
         return True
     return False if bad == "survives" else None
-
-
-def _alone(view: View) -> list[Cell]:
-    """Single changes that should survive and were never run alone, of an ordered axis the nearest: a way out must have been tried."""
-    if view.belief is None:
-        return []
-    nearest: dict[object, tuple[float, Cell]] = {}
-    for (axis, value), state in view.states().items():
-        cell, distance = view.grid.apply({axis: value}), view.grid.distance((axis, value))
-        side = _side(view, (axis, value)) if view.grid.axes[axis].ordered else value
-        if state == "survives" and distance < nearest.get((axis, side), (math.inf, cell))[0]:
-            nearest[(axis, side)] = (distance, cell)
-    tallies = [(cell, view.ledger.tally(cell)) for _, cell in nearest.values()]
-    return [cell for cell, tally in tallies if not tally.survivals and not tally.unavailable and tally.neutral < NEUTRAL]
-
-
-def _late(view: View) -> list[Cell]:
-    """Single changes of ordered axes that were seen to die only together with others, and much later than the known-bad cell: whatever
-    fills up more slowly there may never be full when they come alone.  Of each axis and side the farthest."""
-    usual = [steps for steps, changes in _death_steps(view) if not changes]
-    if view.belief is None or not usual or max(usual) > LATE * min(usual):  # the last: it dies at any time
-        return []
-    earliest: dict[Change, float] = {}
-    for steps, changes in _death_steps(view):
-        for change in changes.items():
-            earliest[change] = min(steps, earliest.get(change, math.inf))
-    farthest: dict[tuple[str, bool], Change] = {}
-    late = [change for change, steps in earliest.items() if steps > LATE * median(usual) and view.grid.axes[change[0]].ordered]
-    for change in sorted(late, key=view.grid.distance):
-        farthest[change[0], _side(view, change)] = change
-    tallies = [(cell, view.ledger.tally(cell)) for cell in (view.grid.apply(dict([change])) for change in farthest.values())]
-    return [cell for cell, tally in tallies if not (tally.survivals or tally.deaths or tally.neutral or tally.unavailable)]
-
-
-def _death_steps(view: View) -> list[tuple[int, Cell]]:
-    """Of every death of the main kind the step, where it is known, and what was changed."""
-    main = view.ledger.main_signature()
-    deaths = [(t, o) for t, o in view.ledger.entries() if o.kind == "died" and o.steps and signature_of(o) == main]
-    return [(outcome.steps or 0, view.grid.changes(trial.cell)) for trial, outcome in deaths]
-
-
-def _late_step(view: View) -> Step:
-    return _tried_alone(view, _late(view), "It died with {} only together with other changes, and late: does it alone?")
-
-
-def _alone_step(view: View) -> Step:
-    return _tried_alone(view, _alone(view), "It should survive with {}: tried alone, does it?")
-
-
-def _tried_alone(view: View, cells: list[Cell], why: str) -> Step:
-    free = [cell for cell in cells if not view.ledger.tally(cell).pending]
-    if not free:
-        return "wait" if cells else None
-    return Want(cell=free[0], purpose="verify", why=why.format(changed(view.grid.changes(free[0]))))
-
-
-def _side(view: View, change: Change) -> bool:
-    """Whether a value of an ordered axis lies above the known-bad one."""
-    axis, value = change
-    values = view.grid.axes[axis].values
-    return values.index(value) > values.index(view.grid.known_bad[axis])
 
 
 def _sufficiency(view: View, seed: int) -> tuple[bool | None, tuple[Cell, ...]]:
@@ -336,12 +285,27 @@ def _bad_step(view: View, found: Check) -> Step:
         return None
     if view.ledger.tally(bad, "verify").pending:
         return "wait"
-    return Want(cell=bad, purpose="verify", why="The known-bad cell once more: does it still die while the fix survives?")
+    return Want(
+        cell=bad,
+        purpose="verify",
+        why="The known-bad cell once more: does it still die while the fix survives?",
+        max_steps=_till_death(view),
+    )
+
+
+def _till_death(view: View) -> int | None:
+    """Steps of a run that is to die: natural, or more where that takes less time until a death."""
+    from matrix.search import choose  # here: it imports numpy
+
+    if (belief := view.belief) is None:
+        return None
+    lengths = choose.whole_lengths(view, belief)
+    return min(lengths, key=lambda each: each.survived_s * (1 / belief.killed(each.deadly) - 1) + each.died_s).max_steps
 
 
 def _inside_step(view: View, cell: Cell) -> Step:
     if view.ledger.tally(cell, "verify").pending:
         return "wait"
     culprit = changed({name: value for name, value in cell.items() if name in view.culprit()})
-    why = f"With {culprit} and the other axes drawn at random: does it die in the same way?"
-    return Want(cell=cell, purpose="verify", why=why if culprit else "Other axes drawn at random: does it die in the same way?")
+    which = f"With {culprit} and the other axes" if culprit else "Other axes"
+    return Want(cell=cell, purpose="verify", max_steps=_till_death(view), why=f"{which} drawn at random: does it die in the same way?")
