@@ -109,6 +109,8 @@ def _missing(observation: Observation) -> str | None:
         return end.start_error
     if end.ended_by == "interrupt":
         return "interrupted"
+    if end.ended_by == "starved":
+        return "it was ready to run and had no processor: this machine does too much else"
     if end.returncode == COULD_NOT_RUN:
         return observation.progress.last_line
     return error.message if error and error.type == "ModuleNotFoundError" else None

@@ -34,6 +34,11 @@ def observed(returncode: int, *, finished: bool = False, last_line: str = "", er
         (observed(77, last_line="torch sees no mps device here"), "could not run", "torch sees no mps device here"),
         (observed(1, error=NO_FAISS), "could not run", "No module named 'faiss'"),
         (observed(-9, ended_by="interrupt"), "could not run", "interrupted"),
+        (
+            observed(-9, ended_by="starved"),
+            "could not run",
+            "it was ready to run and had no processor: this machine does too much else",
+        ),
         (observed(0), "convicted", "exit status 0 before it had finished, last step 3"),
         (observed(1, error=PythonError(type="ImportError", message="undefined symbol: f")), "convicted", "exit status 1, last step 3"),
         (observed(-9, ended_by="idle"), "convicted", "it hung (idle: ) and was ended by us, last step 3"),
