@@ -25,6 +25,7 @@ from matrix.search.space import Space
 # come at a fixed step or time all the more.
 RATES = np.append(np.sin((np.arange(24) + 0.5) * np.pi / 48) ** 2, 0.9995)
 ALWAYS, ALWAYS_FIXED = 0.75, 0.98
+WARY = 0.5  # the same share for one who has seen races, in whose first call they have a step as well
 BACKGROUND = np.array([1e-9, 0.003, 0.01, 0.04])  # of q: mostly, nothing dies like this outside
 LOG_BACKGROUND = np.log([0.85, 0.05, 0.05, 0.05])
 OPEN = 0.02  # prior of a crash set that is not among the hypotheses: every cell for itself
@@ -41,15 +42,15 @@ class Belief:
     """The posterior after the answers of one moment.
 
     `weights` (H,) and `open` sum to 1; `group` (H,) says which rates a hypothesis has: `by_rate` (G, rates) is their posterior
-    inside the crash set, `by_background` outside.  `wary` (H,) are the weights when deaths at one step or time are not taken to come
-    every time: what is confirmed must be likely by both, since a few deaths in a row may be luck."""
+    inside the crash set, `by_background` outside.  `wary` (H,) are the weights when fewer crashes come every time (`WARY`): what is
+    confirmed must be likely by both, since a few deaths in a row may be luck."""
 
     def __init__(self, space: Space, ledger: Ledger, confidence: float) -> None:
         self.space, self.confidence, self.ledger = space, confidence, ledger
         self._dying: dict[Key, float] = {}
         self.lengths: list[Length] | None = None  # kept by `choose`
         self.hazard = Hazard(ledger)
-        self.log_rates = log_rates(self.hazard.fixed)
+        self.log_rates = log_rates(ALWAYS + self.hazard.fixed * (ALWAYS_FIXED - ALWAYS))
         self._cells, self._inner, self._outer = _likelihoods(ledger, self.hazard)
         partition = space.partition(self._cells)
         self.group: Ints = partition.group.astype(np.int64)
@@ -67,7 +68,7 @@ class Belief:
         told = inside.astype(np.float64)
         logs = told @ self._inner
         inner, by_rate = _integrate(logs, self.log_rates)
-        doubts = _integrate(logs, log_rates(0.0))[0] - inner
+        doubts = _integrate(logs, log_rates(WARY))[0] - inner
         outer, by_background = _integrate((1 - told) @ self._outer, LOG_BACKGROUND)
         return inner + outer, by_rate, by_background, doubts
 
@@ -250,9 +251,8 @@ class Belief:
         return [(self.space.describe(self.parts(int(number))), float(self.weights[number])) for number in self.top[:count]]
 
 
-def log_rates(fixed: float) -> Floats:
-    """Log prior of RATES, when the crash comes at a fixed moment with this probability."""
-    always = ALWAYS + fixed * (ALWAYS_FIXED - ALWAYS)
+def log_rates(always: float) -> Floats:
+    """Log prior of RATES, when this share of crashes comes every time."""
     found: Floats = np.log(np.append(np.full(len(RATES) - 1, (1 - always) / (len(RATES) - 1)), always))
     return found
 

@@ -77,13 +77,13 @@ def test_a_search_that_goes_on_after_a_probe_has_only_the_runs_that_are_left(tmp
             planner.search.veto("mode", "b", "it only hides it")
 
     with LocalPool(1) as pool:
-        planner = Planner(spec_of(DIES_IN_A_CORNER, 7), tmp_path, pool, Silent(hold_back))
+        planner = Planner(spec_of(DIES_IN_A_CORNER, 8), tmp_path, pool, Silent(hold_back))
         verdict = play(planner)
     purposes = [one.trial.purpose for one in planner.observations]
     assert probed and purposes[-1] == "verify", "the search did not go on: this tests nothing"
-    assert verdict.runs == 7
+    assert verdict.runs == 8
     reasons = planner.search.result().reasons
-    assert "the search was ended: max_runs (7) are used up" in reasons
+    assert "the search was ended: max_runs (8) are used up" in reasons
 
 
 @pytest.mark.slow
