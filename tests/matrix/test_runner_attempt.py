@@ -17,7 +17,7 @@ import pytest
 from matrix import records
 from matrix.diagnosis import judge
 from matrix.records import Observation
-from matrix.runner import cgroup
+from matrix.runner import cgroup, patience
 from matrix.runner.attempt import Job, run
 from matrix.runner.launcher import ROOT, SHORT_TEMP, Guardian, RunnerError
 from matrix.runner.patience import Limits
@@ -151,13 +151,14 @@ def test_without_a_cgroup_the_watchdog_ends_what_passes_its_limit_and_says_so(ob
     ["import time; print('step 1', flush=True); time.sleep(60)", "print('step 1', flush=True)\nwhile True: pass"],
     ids=["sleeps", "spins"],
 )
-def test_a_hang_is_ended_and_its_processes_are_described(observe: Observe, program: str) -> None:
-    seen = observe(program, limits=Limits(wall_s=120, idle_s=1.5, stall_s=3))
+def test_a_hang_is_ended_and_its_processes_are_described(observe: Observe, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    monkeypatch.setattr(patience, "STRETCHED", 1000)  # however little of a processor the one that spins has here
+    seen = observe(program, limits=Limits(idle_s=1.5, stall_s=3))
     spins = "while" in program
     assert seen.exit.ended_by == ("stall" if spins else "idle")
     assert judge.outcome(seen).signature == "hang"
     main = next(process for process in seen.processes if process.role == "main")
-    assert (main.cpu_delta_s > 0.05) == spins
+    assert main.state == ("R" if spins else "S")
     assert any("<module>" in frame for frame in main.stack)
 
 
