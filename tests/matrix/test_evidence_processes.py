@@ -65,8 +65,8 @@ def test_py_spy_shows_the_main_thread_first_and_then_the_others(spinning: tuple[
 def test_without_py_spy_the_hook_is_asked(spinning: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_py_spy", lambda pid, *options: [])
     main, worker = autopsy(set(spinning), 0.1)
-    assert main.stack == ["forked_child_spins.py:23 in <module>"]
-    assert worker.stack[:2] == ["forked_child_spins.py:15 in wait_for_the_other", "forked_child_spins.py:22 in <module>"]
+    assert main.stack == ["forked_child_spins.py:24 in <module>"]
+    assert worker.stack[:2] == ["forked_child_spins.py:16 in wait_for_the_other", "forked_child_spins.py:23 in <module>"]
     assert any(frame.endswith("in spin") for frame in worker.stack[2:])
 
 

@@ -67,23 +67,34 @@ def test_attempts_of_search_and_probes_together_are_at_most_max_runs(tmp_path: P
 
 
 def test_a_search_that_goes_on_after_a_probe_has_only_the_runs_that_are_left(tmp_path: Path) -> None:
-    """No change may be the fix until the first probe; then the advice is withdrawn, and the search wants to verify one."""
-    probed: list[Trial] = []
+    """No change may be the fix until the first probe; then the advice is withdrawn, and the search wants to verify one.
 
-    def hold_back(trial: Trial) -> None:
-        probed.extend([trial] if trial.probes else [])
-        if not probed:
-            planner.search.veto("bs", 8, "it only hides it")
-            planner.search.veto("mode", "b", "it only hides it")
+    When the probe comes depends on how long runs take here, so the budget is raised until the search has to go on after it."""
 
-    with LocalPool(1) as pool:
-        planner = Planner(spec_of(DIES_IN_A_CORNER, 8), tmp_path, pool, Silent(hold_back))
-        verdict = play(planner)
-    purposes = [one.trial.purpose for one in planner.observations]
-    assert probed and purposes[-1] == "verify", "the search did not go on: this tests nothing"
-    assert verdict.runs == 8
-    reasons = planner.search.result().reasons
-    assert "the search was ended: max_runs (8) are used up" in reasons
+    def ended_with(most: int) -> tuple[list[str], Verdict, list[str]]:
+        probed: list[Trial] = []
+
+        def hold_back(trial: Trial) -> None:
+            probed.extend([trial] if trial.probes else [])
+            if not probed:
+                planner.search.veto("bs", 8, "it only hides it")
+                planner.search.veto("mode", "b", "it only hides it")
+
+        (tmp_path / str(most)).mkdir()
+        with LocalPool(1) as pool:
+            planner = Planner(spec_of(DIES_IN_A_CORNER, most), tmp_path / str(most), pool, Silent(hold_back))
+            verdict = play(planner)
+        asked = ["probe" if one.trial.probes else one.trial.purpose for one in planner.observations]
+        return asked, verdict, planner.search.result().reasons
+
+    for most in range(6, 12):
+        asked, verdict, reasons = ended_with(most)
+        if "probe" in asked and asked[-1] == "verify" and reasons:
+            break
+    else:
+        pytest.fail("the search never went on after a probe: this tests nothing")
+    assert verdict.runs == most
+    assert f"the search was ended: max_runs ({most}) are used up" in reasons
 
 
 @pytest.mark.slow
