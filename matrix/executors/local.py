@@ -18,7 +18,7 @@ from matrix.records import Observation
 from matrix.runner import attempt, cgroup
 from matrix.runner.attempt import HOOK, Job, Live
 from matrix.runner.launcher import SHORT_TEMP, Guardian
-from matrix.runner.leftovers import recorded_pids
+from matrix.runner.leftovers import mapped_by, recorded_pids, remove_shared_objects
 from matrix.runner.tree import MARK, marked_processes, owner_is_dead
 
 
@@ -94,18 +94,20 @@ def automatic_jobs(cpus: int | None, memory_bytes: int | None) -> int:
 
 def clean_up_after_the_dead() -> None:
     """End and remove what a tool left behind that was killed together with its guardian.  To be called before anything is started."""
-    pids: set[int] = set()
+    pids, shared = set[int](), set[int]()
     for home in cgroup.homes():
         for folder in home.glob("mx-*"):
             if owner_is_dead("mx", folder.name):
                 group = cgroup.Group(folder, "none")
                 pids |= group.pids()
+                shared |= mapped_by(group.pids())
                 group.kill()
                 group.remove()
     for pid in marked_processes(f"{MARK}=mx-".encode()):
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)
             if owner_is_dead("mx", process.environ().get(MARK, "")):
+                shared |= mapped_by({pid})
                 process.kill()
                 process.wait(timeout=10)
                 pids.add(pid)
@@ -115,3 +117,4 @@ def clean_up_after_the_dead() -> None:
                 pids |= recorded_pids(str(folder))
                 shutil.rmtree(folder, ignore_errors=True)
     runtimes.remove_registrations(pids)
+    remove_shared_objects(shared)

@@ -30,6 +30,7 @@ from matrix.runner.job import Live as Live
 from matrix.runner.job import child_environment, core_plan, fresh_copy, probed
 from matrix.runner.job import context as context
 from matrix.runner.launcher import Child, Guardian, Launch
+from matrix.runner.leftovers import remove_shared_objects, shared_objects
 from matrix.runner.observe import Raw, observe
 from matrix.runner.output import CappedFile, pipes
 from matrix.runner.patience import Patience
@@ -129,6 +130,7 @@ class Supervisor:
                 if self.signals:
                     self.signals.read()  # while it has a name
             leftovers = self.tree.kill() if child.pid else 0
+            remove_shared_objects({inode for text in self.maps.values() for inode in shared_objects(text)})
             self.exits.read()
             self._drain(readers, sinks)
             for sink in sinks.values():

@@ -34,7 +34,16 @@ from typing import Any
 if __name__ == "__main__":  # -I keeps our own folder off the path; at its end we hide nothing of the standard library
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from matrix.runner.leftovers import descendants, group_pids, kill_at_once, recorded_pids, remove_group, remove_registrations
+from matrix.runner.leftovers import (
+    descendants,
+    group_pids,
+    kill_at_once,
+    mapped_by,
+    recorded_pids,
+    remove_group,
+    remove_registrations,
+    remove_shared_objects,
+)
 from matrix.runner.starting import NotStarted, Request, libc, limits_of, start
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -132,12 +141,13 @@ def end_everything(running: dict[int, int], folder: str, homes: list[str]) -> No
     deadline = time.monotonic() + 20
     mine = os.getpid()
     groups = [group for home in homes for group in glob.glob(os.path.join(home, os.path.basename(folder) + "-*"))]
-    killed: set[int] = set()
+    killed, shared = set[int](), set[int]()
     while time.monotonic() < deadline:
         alive = descendants(mine) | group_pids(groups)
         alive.discard(mine)
         if not alive:
             break
+        shared |= mapped_by(alive)
         for group in groups:
             kill_at_once(group)
         for pid in alive:
@@ -150,6 +160,7 @@ def end_everything(running: dict[int, int], folder: str, homes: list[str]) -> No
     for group in groups:
         remove_group(group)
     remove_registrations(killed | recorded_pids(folder))
+    remove_shared_objects(shared)
     shutil.rmtree(folder, ignore_errors=True)
 
 

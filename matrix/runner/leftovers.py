@@ -10,6 +10,9 @@ import glob
 import os
 import time
 
+SHM = "/dev/shm/"  # where the C library keeps named semaphores and shared memory
+SHARED_NAMES = ("sem.mp-", "psm_", "torch_")
+
 
 def remove_registrations(pids: set[int]) -> None:
     """What OpenMP runtimes left of processes that are dead; a pid may have become another program's since."""
@@ -18,6 +21,31 @@ def remove_registrations(pids: set[int]) -> None:
         if pid in pids and not os.path.exists(f"/proc/{pid}"):
             with contextlib.suppress(OSError):
                 os.unlink(path)
+
+
+def shared_objects(maps: str) -> set[int]:
+    """Inodes of the named semaphores and shared memory in the text of a /proc/PID/maps, where a semaphore has the name of a draft that was
+    removed since (sem_open links a finished file to the name)."""
+    return {int(line.split()[4]) for line in maps.splitlines() if SHM in line} if SHM in maps else set()
+
+
+def mapped_by(pids: set[int]) -> set[int]:
+    found: set[int] = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            found |= shared_objects(short_file(f"/proc/{pid}/maps").decode(errors="replace"))
+    return found
+
+
+def remove_shared_objects(inodes: set[int]) -> None:
+    """Those that libraries named at random and that nobody maps any more: what removes them at the end of a healthy program
+    (multiprocessing's resource tracker, torch's manager) was ended together with it."""
+    with contextlib.suppress(OSError):
+        found = [each for each in os.scandir(SHM) if each.inode() in inodes and each.name.startswith(SHARED_NAMES)] if inodes else []
+        mapped = mapped_by({int(name) for name in os.listdir("/proc") if name.isdecimal()}) if found else set()
+        for each in found:
+            if each.inode() not in mapped:
+                os.unlink(each.path)
 
 
 def recorded_pids(folder: str) -> set[int]:

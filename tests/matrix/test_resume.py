@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections import Counter
 from pathlib import Path
@@ -165,6 +166,31 @@ def test_what_a_tool_leaves_that_is_killed_with_its_guardian_is_cleaned_up_by_th
     assert cgroup.why_not() or any(thing.startswith("/sys/fs/cgroup") for thing in left)
     place.program(0.05)
     place.finish()
+
+
+@pytest.mark.parametrize("guardian", [False, True])
+def test_named_semaphores_and_memory_of_what_ran_go_with_a_tool_that_is_killed(tmp_path: Path, guardian: bool) -> None:
+    """With its guardian too: at the next start."""
+    program = """
+        import multiprocessing, time
+        from multiprocessing import shared_memory
+        lock, memory = multiprocessing.get_context("spawn").Lock(), shared_memory.SharedMemory(create=True, size=4096)
+        with open("names", "w") as sink: print("sem." + lock._semlock.name.lstrip("/"), memory.name, file=sink)
+        time.sleep(60)
+    """
+    (tmp_path / "job.py").write_text(textwrap.dedent(program))
+    content = {"run": {"command": ["python", "job.py"]}, "matrix": {"mode": ["a", "b"]}, "executor": {"jobs": 1}}
+    specification(tmp_path, content)
+    tool = start("run", "spec.yaml", cwd=tmp_path)
+    names = tmp_path / "names"
+    assert wait_until(lambda: names.exists() and names.read_text().endswith("\n"))
+    paths = [Path("/dev/shm", name) for name in names.read_text().split()]
+    assert len(paths) == 2 and all(path.exists() for path in paths)
+    kill(tool, guardian=guardian)
+    if guardian:
+        (tmp_path / "job.py").write_text("print('step 1')")
+        start("run", "spec.yaml", "--resume", cwd=tmp_path).communicate(timeout=120)
+    assert wait_until(lambda: not any(path.exists() for path in paths))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])

@@ -213,6 +213,23 @@ def test_no_process_of_a_hang_lives_to_tell_that_another_was_ended_by_us(
     assert (seen.exit.ended_by, seen.progress.last_step, seen.output_tail) == ("idle", 1, ["step 1"])
 
 
+def test_named_semaphores_and_memory_of_what_was_ended_are_removed_with_it(observe: Observe) -> None:
+    """At the end of a healthy program multiprocessing's own process does that, which is ended too."""
+    seen = observe(
+        """
+        import multiprocessing, time
+        from multiprocessing import shared_memory
+        lock, memory = multiprocessing.get_context("spawn").Lock(), shared_memory.SharedMemory(create=True, size=4096)
+        print(f"sem.{lock._semlock.name.lstrip('/')} {memory.name}", flush=True)
+        time.sleep(300)
+        """,
+        limits=Limits(idle_s=2.5),
+    )
+    names = seen.output_tail[0].split()
+    assert (seen.exit.ended_by, len(names)) == ("idle", 2)
+    assert [name for name in names if Path("/dev/shm", name).exists()] == []
+
+
 def test_a_run_of_asked_length_is_ended_after_that_step(observe: Observe) -> None:
     seen = observe("import time\nfor n in range(1000):\n    print('step', n, flush=True); time.sleep(0.02)", stop_after_step=20)
     assert (seen.exit.ended_by, judge.outcome(seen).kind) == ("length", "survived")
