@@ -307,9 +307,7 @@ def _scaling(case: Case, killed: list[Observation]) -> Iterator[Finding]:
 
 def _given_back(case: Case, killed: list[Observation]) -> Iterator[Finding]:
     """Runs that had room enough show whether what a step takes is given back: then nothing keeps it, neither program nor allocator."""
-    near = [
-        each for axis in case.result.culprit for each in case.survivors if _differs_only_in(each.trial.cell, killed[0].trial.cell, axis)
-    ]
+    near = [each for axis in case.result.culprit for each in _survivors_beside(case, killed[0], axis)]
     curves = [(each, curve) for each in near if (curve := each.curve) and curve.shape != "unknown"]
     back = [
         (each, curve) for each, curve in curves if curve.shape == "spike" and curve.peak_bytes - curve.end_bytes > HALF * curve.peak_bytes
@@ -326,7 +324,7 @@ def _given_back(case: Case, killed: list[Observation]) -> Iterator[Finding]:
 
 def _lower(case: Case, same: list[Observation], axis: str) -> tuple[Observation, str] | None:
     """The survivor with the lowest peak among those that differ from these deaths in that axis alone, and the two peaks in words."""
-    others = [o for o in case.survivors if _differs_only_in(o.trial.cell, same[0].trial.cell, axis)]
+    others = _survivors_beside(case, same[0], axis)
     high, lows = max(map(_peak, same)), [(o, _peak(o)) for o in others if _peak(o)]
     lower = [(o, peak) for o, peak in lows if high > DIFFERS * peak]
     if not lower:
@@ -371,6 +369,10 @@ def _rate(observation: Observation) -> float | None:
     """Bytes per step; 0 for a curve that does not grow."""
     curve = observation.curve
     return max(0.0, curve.per_step.value) if curve and curve.per_step else None
+
+
+def _survivors_beside(case: Case, dying: Observation, axis: str) -> list[Observation]:
+    return [survivor for survivor in case.survivors if _differs_only_in(survivor.trial.cell, dying.trial.cell, axis)]
 
 
 def _differs_only_in(cell: Cell, other: Cell, axis: str) -> bool:

@@ -231,7 +231,7 @@ def _frame(frame: dict[str, Any]) -> str:
 
 def _dump_by_signal(pid: int) -> list[str]:
     """Ask the hook inside the process for its stacks."""
-    folder = _hook_folder(pid)
+    folder = hook_folder(pid)
     announced = read_hook(folder / "hook.jsonl", 0.0).processes.get(pid) if folder else None
     if folder is None or announced is None or announced.dump_signal is None or not _handles(pid, announced.dump_signal):
         return []
@@ -244,7 +244,8 @@ def _dump_by_signal(pid: int) -> list[str]:
     return _joined([("MainThread" if at == 0 else "?", frames) for at, frames in enumerate(dumped_stacks(_appended(path, start)))])
 
 
-def _hook_folder(pid: int) -> Path | None:
+def hook_folder(pid: int) -> Path | None:
+    """Of the attempt that a process was started for; None: of none, or it may not be looked at."""
     with contextlib.suppress(OSError):
         for word in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
             if word.startswith(b"MATRIX_HOOK_DIR="):

@@ -58,8 +58,8 @@ class Space:
         self._wanted: dict[Use, str] = {use: folders[use] for use in ALWAYS if use in folders}
         self._rooms: dict[tuple[int, Use], _Room] = {}
         self._pid = 0
-        self._before = {device for device, _, _ in _mounts("self")}
-        self._mounts: list[tuple[int, str, str]] = []
+        self._before = {device for device, _ in _mounts("self")}
+        self._mounts: list[tuple[int, str]] = []
 
     def look(self, now_s: float, pids: list[int], main: int, maps: Mapping[int, str]) -> None:
         """Find file systems; `maps` are texts of /proc/PID/maps as far as they are known."""
@@ -72,7 +72,7 @@ class Space:
                     self._add(pid, folder, "written")
         if (mounts := _mounts(main)) != self._mounts:
             self._mounts = mounts
-            for device, folder, _ in mounts:
+            for device, folder in mounts:
                 self._add(main, folder, "written", written=device not in self._before)
         self.sample(now_s)
 
@@ -137,15 +137,15 @@ def _open_for_writing(pid: int) -> Iterable[str]:
                     yield path
 
 
-def _mounts(pid: int | Literal["self"]) -> list[tuple[int, str, str]]:
-    """(device, folder, kind) of the local file systems that a process might write to."""
+def _mounts(pid: int | Literal["self"]) -> list[tuple[int, str]]:
+    """(device, folder) of the local file systems that a process might write to."""
     found = []
     with contextlib.suppress(OSError), open(f"/proc/{pid}/mountinfo", encoding="utf-8", errors="replace") as source:  # noqa: PTH123
         for major, minor, folder, options, kind, of_all in MOUNT.findall(source.read()):
             writable = "rw" in options.split(",") and "rw" in of_all.split(",")
             if writable and kind in LOCAL and not folder.startswith(NO_FILES):
                 name = ESCAPED.sub(lambda octal: chr(int(octal[1], 8)), folder)
-                found.append((os.makedev(int(major), int(minor)), name, kind))
+                found.append((os.makedev(int(major), int(minor)), name))
     return found
 
 

@@ -99,8 +99,9 @@ def clean_up_after_the_dead() -> None:
         for folder in home.glob("mx-*"):
             if owner_is_dead("mx", folder.name):
                 group = cgroup.Group(folder, "none")
-                pids |= group.pids()
-                shared |= mapped_by(group.pids())
+                members = group.pids()
+                pids |= members
+                shared |= mapped_by(members)
                 group.kill()
                 group.remove()
     for pid in marked_processes(f"{MARK}=mx-".encode()):

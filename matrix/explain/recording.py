@@ -7,13 +7,13 @@ a scheduler's after its grace) leaves the former.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from matrix import records
 from matrix.evidence import memory_curve
 from matrix.evidence.environment import END, read_hook
+from matrix.evidence.processes import hook_folder
 from matrix.explain import recognise, sources
 from matrix.explain.part import Part, Piece, joined
 from matrix.explain.sources import Unreadable
@@ -109,7 +109,7 @@ def _hook(attempt: Path, main: int | None) -> Iterator[Piece]:
             not_proves="its exit status",
             grade="supported",
         )
-    elif main and _is_still_there(main, attempt):
+    elif main and hook_folder(main) == attempt.resolve():
         yield Piece(
             where=f"pid {main}",
             read="the program still runs: only its recorder is gone",
@@ -117,14 +117,6 @@ def _hook(attempt: Path, main: int | None) -> Iterator[Piece]:
             not_proves=f"that it makes progress: python -m matrix explain --pid {main} looks at it, watch --pid {main} records on",
             grade="supported",
         )
-
-
-def _is_still_there(pid: int, attempt: Path) -> bool:
-    """A process of that number that was started for this very run."""
-    mark = b"MATRIX_HOOK_DIR=" + os.fsencode(attempt.resolve())
-    with contextlib.suppress(OSError):
-        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return False
 
 
 def _warnings(attempt: Path) -> Iterator[Piece]:

@@ -156,7 +156,7 @@ def _settings(
 
 
 def _unvalued(settings: Sequence[Setting], found: Sequence[Proposal]) -> list[str]:
-    """Flags that --help lists and the command leaves out, and variables that the sources read and nothing sets , of a kind for
+    """Flags that --help lists and the command leaves out, and variables that the sources read and nothing sets, of a kind for
     which no other value was found either."""
     known = {proposal.role for proposal in found}
     open_ = [setting for setting in settings if setting.role in NEED_A_VALUE and setting.role not in known and setting.number is None]

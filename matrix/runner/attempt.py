@@ -263,7 +263,8 @@ class Supervisor:
             if size and size != self._maps_size.get(pid):
                 self.maps[pid] = Path(f"/proc/{pid}/maps").read_text(errors="replace")
                 self._maps_size[pid] = size
-                self.mapped_unix_s = {(pid, path): time.time() for path in mapped_files(self.maps[pid])} | self.mapped_unix_s
+                for path in mapped_files(self.maps[pid]):
+                    self.mapped_unix_s.setdefault((pid, path), time.time())
                 self.cwds[pid] = Path(f"/proc/{pid}/cwd").readlink()
 
     # -------------------------------------------------------------- ending it

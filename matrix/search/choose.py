@@ -50,8 +50,7 @@ def _best(view: View, belief: Belief, outstanding: Sequence[Trial], *, doubted: 
     """The cell and length that teach most for their time, P(it dies), and the bits per second.
 
     `doubted`: one crash set leads, and the question is only whether it is the right one."""
-    order = belief.leaders(LEADING)
-    weights = belief.weights[order] / belief.weights[order].sum()
+    order, weights = _leading(belief)
     inside = belief.over_pool(order).astype(np.float64)
     share, branches = _branches(belief, order, weights, [trial.cell for trial in outstanding])  # (B,), (B, H)
     worth, extra_s = _useful(view, belief.space) * belief.space.worth, _building_s(view, belief.space)
@@ -86,11 +85,17 @@ def most_telling(view: View, belief: Belief, wants: Sequence[Want]) -> Want:
 
 def _telling(belief: Belief, cells: Sequence[Cell]) -> Floats:
     """Bits about the crash set of a natural run of each cell."""
-    order = belief.leaders(LEADING)
-    weights = belief.weights[order] / belief.weights[order].sum()
+    order, weights = _leading(belief)
     inside = np.stack([belief.column(cell)[order] for cell in cells], axis=1).astype(np.float64)
     p, q = (by @ rates for by, rates in ((belief.by_rate, RATES), (belief.by_background, BACKGROUND)))
     return _bits(p[belief.group[order]], q[belief.group[order]], np.ones(1), weights[None, :], inside)[0]
+
+
+def _leading(belief: Belief) -> tuple[Ints, Floats]:
+    """The hypotheses that are looked at, and their weights, which sum to 1."""
+    order = belief.leaders(LEADING)
+    weights: Floats = belief.weights[order] / belief.weights[order].sum()
+    return order, weights
 
 
 def lengths_of(view: View, belief: Belief) -> list[Length]:

@@ -122,11 +122,9 @@ class Search:
         stages: list[Callable[[], Step]] = [lambda: find.named_step(view)]
         if belief.decided:
             stages.append(lambda: find.combination_step(view, self.seed))
-        stages.append(lambda: verify.step(view, self.seed))
+        stages += [lambda: verify.step(view, self.seed), lambda: self._next_doubted(view, belief)]
         if not belief.frozen:
             stages.insert(0, lambda: choose.step(view, belief, "find"))
-        else:
-            stages.append(lambda: self._next_doubted(view, belief))
         steps = (stage() for stage in stages)
         return next((found for found in steps if isinstance(found, Want) or (found == "wait" and self._ledger.pending)), None)
 

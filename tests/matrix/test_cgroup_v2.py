@@ -251,6 +251,13 @@ def tool(folder: Path, *words: str, cwd: Path) -> subprocess.Popen[str]:
     )
 
 
+def waited(tool: subprocess.Popen[str], *, status: int = 0) -> tuple[str, str]:
+    """What it printed until it ended as expected, and its errors."""
+    said, errors = tool.communicate()
+    assert tool.returncode == status, errors
+    return said, errors
+
+
 @pytest.mark.parametrize("limit", [None, 900 * MIB], ids=["session", "container"])
 def test_what_outlives_a_watched_program_goes_to_the_recorders_group(outer: Path, inner: Path, tmp_path: Path, limit: int | None) -> None:
     """Not to the one around ours: that hands controllers on, so the kernel lets no process into it."""
@@ -258,8 +265,7 @@ def test_what_outlives_a_watched_program_goes_to_the_recorders_group(outer: Path
         (inner / "memory.max").write_text(str(limit))
     leaves = "import subprocess as s; print(s.Popen(['sleep', '600'], stdout=s.DEVNULL, stderr=s.DEVNULL).pid)"
     recorder = tool(inner, "watch", "--", sys.executable, "-c", leaves, cwd=tmp_path)
-    said, errors = recorder.communicate()
-    assert recorder.returncode == 0, errors
+    said, _ = waited(recorder)
     pid = int(said)
     try:
         assert alive(pid)
@@ -283,8 +289,7 @@ while time.monotonic() < end and not any("(memory.high): " in open(path).read() 
 def test_watch_tells_before_the_kernel_slows_a_program_down(inner: Path, tmp_path: Path) -> None:
     (inner / "memory.high").write_text(str(400 * MIB))
     recorder = tool(inner, "watch", "--", sys.executable, "-c", UNTIL_TOLD, cwd=tmp_path)
-    _, errors = recorder.communicate()
-    assert recorder.returncode == 0, errors
+    _, errors = waited(recorder)
     assert "WARNING: memory of the cgroup until the kernel slows it down (memory.high): " in errors
     log = (only_run(tmp_path) / "watch.log").read_text()
     assert "limits: memory 400.0 MiB, then the kernel slows it down (memory.high)" in log
@@ -307,8 +312,7 @@ def test_what_a_tool_left_that_was_killed_with_its_guardian_goes_at_the_next_sta
     (tmp_path / "next").mkdir()
     specification(tmp_path / "next", {**content, "run": {"command": ["true"]}})
     second = tool(inner / REST if limit else inner, "run", "spec.yaml", cwd=tmp_path / "next")  # as one of its processes starts another
-    _, errors = second.communicate()
-    assert second.returncode == 0, errors
+    waited(second)
     assert (left_by(first.pid), left_by(second.pid), list(home.glob("mx-*")), alive(pid)) == ([], [], [], False)
 
 
@@ -319,8 +323,7 @@ def test_a_program_that_meets_the_limit_of_the_container_around_the_tool_is_ende
     content = {"run": {"command": [sys.executable, "-c", grows]}, "matrix": {"mode": ["a", "b"]}, "search": {"max_runs": 1}}
     specification(tmp_path, {**content, "executor": {"jobs": 1}})
     ran = tool(inner, "run", "spec.yaml", cwd=tmp_path)
-    _, errors = ran.communicate()
-    assert ran.returncode == 0, errors
+    waited(ran)
     (seen,) = observations(only_run(tmp_path))
     assert (seen.exit.signal, seen.memory.oom_kills, seen.memory.isolation) == ("SIGKILL", 1, "cgroup-v2")
     assert judge.outcome(seen).signature == "SIGKILL:memory"
@@ -346,8 +349,7 @@ def test_the_limit_of_the_container_is_told_before_the_kernel_ends_the_program(i
     """It is that of a group around the program's own, which the recorder uses too."""
     (inner / "memory.max").write_text(str(220 * MIB))
     recorder = tool(inner, "watch", "--", sys.executable, "-c", GROWS_ON_WHEN_TOLD, cwd=tmp_path)
-    _, errors = recorder.communicate()
-    assert recorder.returncode == 137, errors
+    _, errors = waited(recorder, status=137)
     (seen,) = observations(only_run(tmp_path))
     assert (seen.memory.oom_kills, seen.memory.limit_bytes) == (1, 220 * MIB)
     assert verdict(only_run(tmp_path)).ranking[0].cause.startswith("memory")

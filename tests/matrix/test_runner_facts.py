@@ -263,7 +263,7 @@ def test_a_file_system_that_came_with_the_program_is_seen_though_no_file_on_it_i
 
 
 def test_a_mount_that_nobody_is_seen_to_use_is_told_only_when_it_ran_full_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space, "_mounts", lambda pid: [(Path("/").stat().st_dev, "/", "ext4")])
+    monkeypatch.setattr(space, "_mounts", lambda pid: [(Path("/").stat().st_dev, "/")])
 
     def told(*free_blocks: int) -> list[str]:
         free = iter(free_blocks)
