@@ -78,7 +78,7 @@ GREW_BY = 0.5  # of the final size, since the first step: retention rather than 
 MOST, FEW = 0.5, 0.15  # of the tree's memory in its workers
 DIFFERS = 1.2  # ratio of two peaks that is no accident
 RARER = 1.1  # nats: memory that the allocator keeps looks like memory that the program keeps, and is the rarer of the two
-HALF = 0.5  # of the growth that is left under another allocator
+LITTLE, HALF = 0.2, 0.5  # of the growth that is left under another allocator
 ALLOCATOR_PROBES = ("one_arena", "no_huge_pages")
 ALLOCATORS = ("MALLOC_", "PYTHONMALLOC", "LD_PRELOAD", "NUMPY_MADVISE_HUGEPAGE", "THP_MEM_ALLOC_ENABLE", "GLIBC_TUNABLES")
 
@@ -261,7 +261,9 @@ def _workers(death: Observation) -> Iterator[Finding]:
             return
         yield finding(WORKERS, "workers", death, -4.0, "there was no worker process", "memory.csv")
         return
-    held, whole = sum(map(_own, workers)), sum(map(_own, processes))
+    if any(map(_unread, workers)):  # gone before the first look: they held nobody knows how much
+        return
+    held, whole = _held_by(workers, processes, death.memory.peak_group_bytes)
     fact = f"{len(workers)} worker process{'es' if len(workers) > 1 else ''} held {_size(held)} of {_size(whole)}"
     weight = 2.5 if held > MOST * whole and len(workers) > 1 else -2.0 if held < FEW * whole else 0.0
     if weight:
@@ -269,6 +271,21 @@ def _workers(death: Observation) -> Iterator[Finding]:
     if weight > 0:  # what grew, or was large, was not one process
         for cause in (RETENTION, ALLOCATOR, WORKING_SET):
             yield finding(cause, "workers", death, -1.5, fact, "memory.csv")
+
+
+def _held_by(workers: list[ProcessMemory], processes: list[ProcessMemory], counted: int | None) -> tuple[int, int]:
+    """What these workers held, and the whole tree.  Where forked pages are counted once for every process that has them, it is at most
+    what all of them were charged with together, less what the others have."""
+    held, whole = sum(map(_own, workers)), sum(map(_own, processes))
+    if not counted or whole <= counted or all(worker.uss_bytes is not None for worker in workers):
+        return held, whole
+    others = sum(max(_own(process), process.anon_bytes) for process in processes if process.role != "worker")
+    return min(held, max(0, counted - others)), counted
+
+
+def _unread(process: ProcessMemory) -> bool:
+    """Whether only its size was seen, and not what of it is its own."""
+    return process.uss_bytes is None and not process.anon_bytes + process.file_bytes + process.shmem_bytes
 
 
 def _own(process: ProcessMemory) -> int:
@@ -294,14 +311,15 @@ def _scaling(case: Case, killed: list[Observation]) -> Iterator[Finding]:
         before = _worker_count(survivor)
         if after > before:
             fact += f"; there were {before} and {after} worker processes"
-            yield finding(WORKERS, "scaling", same[0], 2.0, fact, "memory.csv")
+            yield finding(WORKERS, "scaling", same[0], 2.5, fact, "memory.csv")
+            yield finding(WORKING_SET, "scaling", same[0], -1.0, fact, "memory.csv")
             continue
         if before and after == before and not fewer:  # else each of them may only have held less
             fact += f"; there were {before} worker processes in both"
             yield finding(WORKERS, "scaling", same[0], -4.0, fact, "memory.csv")
             for cause in (WORKING_SET, RETENTION, ALLOCATOR):  # between these it tells nothing
                 yield finding(cause, "same workers", same[0], 1.5, fact, "memory.csv")
-        if not grew and any(_measured(case, death) for death in killed):
+        if not grew and not fewer and any(_measured(case, death) for death in killed):
             yield finding(WORKING_SET, "scaling", same[0], 1.5, fact, "memory.csv")
 
 
@@ -344,11 +362,21 @@ def _allocator(case: Case, killed: list[Observation]) -> Iterator[Finding]:
         before, after = _rate(dying), _rate(other)
         if not setting or before is None or after is None or other is dying:
             continue
-        gone = after < HALF * before
+        kept, held = _left(case, other, after / before if before else 1.0)
         rule = next((f"probe {name}" for name in other.trial.probes), "another allocator")  # one fact: not also as any probe's outcome
         fact = f"with {setting} memory grew by {_size(int(after))} per step instead of {_size(int(before))}"
-        yield finding(ALLOCATOR, rule, other, 4.0 if gone else -3.0, fact, "memory.csv")
-        yield finding(RETENTION, rule, other, -3.0 if gone else 0.5, fact, "memory.csv")
+        yield finding(ALLOCATOR, rule, other, kept, fact, "memory.csv")
+        yield finding(RETENTION, rule, other, held, fact, "memory.csv")
+
+
+def _left(case: Case, other: Observation, left: float) -> tuple[float, float]:
+    """What the growth that is left says of memory that the allocator keeps, and of memory that the program holds.  Blocks in use pin
+    freed ones beside them, so another allocator saves some of it too; but what is left still kills."""
+    if left < LITTLE:
+        return 4.0, -3.0
+    if left < HALF:
+        return (-1.5, 0.5) if case.outcomes[other.attempt].kind == "died" else (2.0, -1.0)
+    return -3.0, 0.5
 
 
 def _allocator_setting(case: Case, other: Observation, dying: Observation) -> str | None:

@@ -138,7 +138,8 @@ class Sampler:
         self._fresh = {pid for pid in self._fresh & pids if not self._held[pid].figures}
 
     def _has_changed(self, pid: int) -> bool:
-        return pid == self._main or self._held[pid].looked != self._latest.get(pid)
+        held = self._held[pid]  # one that was never looked at may be gone before the next look
+        return pid == self._main or not held.figures or held.looked != self._latest.get(pid)
 
     def _details(self, now_s: float, pid: int) -> list[str]:
         held = self._held[pid]

@@ -39,7 +39,7 @@ def step(view: View, belief: Belief, purpose: Purpose) -> Step:
         why = f"Nothing has died in {STREAK} runs or more: does the known-bad cell still die?"
         return Want(cell=view.grid.known_bad, purpose=purpose, why=why)
     outstanding = [trial for trial in view.ledger.pending.values() if trial.purpose != "control" and not trial.probes]
-    candidate = _best(view, belief, outstanding, doubted=purpose == "verify" or belief.doubted)
+    candidate = _best(view, belief, outstanding, doubted=belief.clear or belief.doubted)
     if candidate is None:
         return "wait" if outstanding else None
     cell, length, dying, score = candidate

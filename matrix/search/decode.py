@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from matrix.records import Cell, Value
@@ -128,7 +128,21 @@ class View:
 
     @functools.cached_property
     def _culprit(self) -> dict[str, list[Value]]:
-        states = self.states()
+        return self._named(self.states())
+
+    def likely(self) -> dict[str, list[Value]]:
+        """The same by what is likelier than not, where runs did not suffice to decide: of changes that survived alone."""
+        return self._named({change: self._likelier(change, state) for change, state in self.states().items()})
+
+    def _likelier(self, change: Change, state: State) -> State:
+        if state != "open" or self.belief is None:
+            return state
+        tally = self.tally(change)
+        if self.belief.dies(self.grid.apply(dict([change]))) >= 0.5:
+            return "dies"
+        return "survives" if tally.survivals and not tally.deaths else "open"
+
+    def _named(self, states: Mapping[Change, State]) -> dict[str, list[Value]]:
         alive = {change for change, state in states.items() if state == "survives" and self.seen_alive(change)}
         matter = [name for name in self.grid.axes if any(axis == name for axis, _ in alive)]
         return {name: [v for v in self.grid.axes[name].values if self._still(name, v, states)] for name in matter}
@@ -144,18 +158,21 @@ class View:
     def _still(self, axis: str, value: Value, states: Mapping[Change, State]) -> bool:
         return value == self.grid.known_bad[axis] or states.get((axis, value)) == "dies"
 
-    def probability(self) -> float:
-        """Probability that further runs of the single changes would leave the culprit as it is reported now.
+    def probability(self, culprit: Mapping[str, list[Value]] | None = None) -> float:
+        """Probability that further runs of the single changes would leave this culprit (None: the decided one) as it is.
 
-        A product over the changes that can be tested alone: 1 for one that died, P(it survives) for one that is
-        reported as surviving, for an open one the probability of what its absence from the answer says."""
-        return self._probability
+        Without a belief a product over the changes that can be tested alone: 1 for one that died, P(it survives) for one that
+        is reported as surviving, for an open one the probability of what its absence from the answer says."""
+        return self._probability if culprit is None else self._probability_of(culprit)
 
     @functools.cached_property
     def _probability(self) -> float:
-        culprit, probability = self.culprit(), 1.0
+        return self._probability_of(self.culprit())
+
+    def _probability_of(self, culprit: Mapping[str, list[Value]]) -> float:
         if self.belief is not None:
             return self._believed_probability(culprit, self.belief)
+        probability = 1.0
         for (axis, value), state in self.states().items():
             if state == "survives" or (state == "open" and axis in culprit):
                 probability *= 1 - self.still_dies(self.tally((axis, value)).survivals)
@@ -176,9 +193,16 @@ class View:
 
     def survivors(self) -> list[Change]:
         """Single changes that survive and may be the fix, the cheapest first."""
-        alive = [change for change, state in self.states().items() if state == "survives" and not self.barred(dict([change]))]
+        return self._cheapest(change for change, state in self.states().items() if state == "survives")
+
+    def likely_survivors(self) -> list[Change]:
+        """The same for `likely`."""
+        return self._cheapest(change for change, state in self.states().items() if self._likelier(change, state) == "survives")
+
+    def _cheapest(self, alive: Iterable[Change]) -> list[Change]:
         axes = list(self.grid.axes)
-        return sorted(alive, key=lambda c: (c not in self.preferred, axes.index(c[0]), self.grid.distance(c)))
+        able = (change for change in alive if not self.barred(dict([change])))
+        return sorted(able, key=lambda c: (c not in self.preferred, axes.index(c[0]), self.grid.distance(c)))
 
     def combinations(self) -> list[Combination]:
         """Surviving cells with several changes and no surviving single one among them, made as small as the answers allow."""

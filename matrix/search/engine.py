@@ -116,15 +116,16 @@ class Search:
         return found if found is not None or view.belief is None else self._next_doubted(view, view.belief)
 
     def _next_believed(self, view: View, belief: Belief) -> Step:
-        """What teaches most until one crash set leads clearly; then the runs that must bear it out, and more until it is sure."""
+        """What teaches most until one crash set leads clearly; then the runs that must bear it out, and more until it is sure.  Runs
+        are fresh ones as soon as the crash set that they test has been the likeliest before them."""
         from matrix.search import choose  # here: it imports numpy
 
         stages: list[Callable[[], Step]] = [lambda: find.named_step(view)]
         if belief.decided:
             stages.append(lambda: find.combination_step(view, self.seed))
         stages += [lambda: verify.step(view, self.seed), lambda: self._next_doubted(view, belief)]
-        if not belief.frozen:
-            stages.insert(0, lambda: choose.step(view, belief, "find"))
+        if not (belief.frozen and belief.clear):
+            stages.insert(0, lambda: choose.step(view, belief, "verify" if belief.frozen else "find"))
         steps = (stage() for stage in stages)
         return next((found for found in steps if isinstance(found, Want) or (found == "wait" and self._ledger.pending)), None)
 

@@ -31,8 +31,9 @@ LOG_BACKGROUND = np.log([0.85, 0.05, 0.05, 0.05])
 OPEN = 0.02  # prior of a crash set that is not among the hypotheses: every cell for itself
 SHARES = np.array([0.2, 0.5, 0.8])  # of cells that die in the open world
 REPORTED = 0.05  # chance that a death people reported was another failure than the one that is looked for
-FROZEN = 0.9  # of the best crash set: from here on it is what fresh runs must show, and runs are verification runs
-LOST = 0.5  # below it the search is taken up again, and what was fresh no longer is
+FROZEN = 0.5  # of the best crash set: from here on it is what fresh runs must show, and runs are verification runs
+LOST = 0.3  # below it the search is taken up again, and what was fresh no longer is
+CLEAR = 0.9  # of the best crash set: from here on runs are chosen to bear it out, and no longer for what they teach
 SURE = 0.05  # chance that a cell which dies survives a natural run: below it every run dies
 TOP = 64  # hypotheses looked at one by one
 UNEASY = 0.1  # probability of the open world from which longer conjunctions and more unions are looked at
@@ -51,16 +52,29 @@ class Belief:
         self.lengths: list[Length] | None = None  # kept by `choose`
         self.hazard = Hazard(ledger)
         self.log_rates = log_rates(ALWAYS + self.hazard.fixed * (ALWAYS_FIXED - ALWAYS))
-        self._cells, self._inner, self._outer = _likelihoods(ledger, self.hazard)
+        self._cells = {ledger.grid.key(trial.cell): trial.cell for trial, outcome in ledger.entries() if outcome.kind != "unavailable"}
+        self._inner, self._outer = self._likelihoods(ledger.entries())
         partition = space.partition(self._cells)
         self.group: Ints = partition.group.astype(np.int64)
+        self._inside, self._prior = partition.inside, space.log_prior + np.log1p(-OPEN) + _reported(space, space.hypotheses)
         evidence, self.by_rate, self.by_background, self._doubts = self._integrated(partition.inside)
-        logs = space.log_prior + np.log1p(-OPEN) + evidence[self.group] + _reported(space, space.hypotheses)
+        logs = self._prior + evidence[self.group]
         log_open = np.log(OPEN) + self._open_world() + _reported_open(space)
         self.extra: Hypotheses | None = None
         if log_open - np.logaddexp(log_open, _log_sum(logs)) > np.log(UNEASY):
             logs = self._grow(logs)
         self._weigh(logs, log_open)
+
+    def _likelihoods(self, entries: Iterable[tuple[Trial, Outcome]]) -> tuple[Floats, Floats]:
+        """Log likelihood of the answers of each cell (K): by p, (K, p), and by q, (K, q)."""
+        main, place = self.ledger.main_signature(), {key: number for number, key in enumerate(self._cells)}
+        inner, outer = np.zeros((len(place), len(RATES))), np.zeros((len(place), len(BACKGROUND)))
+        for trial, outcome in entries:
+            if outcome.kind != "unavailable":
+                number = place[self.ledger.grid.key(trial.cell)]
+                inner[number] += _log(trial, outcome, main, self.hazard, RATES)
+                outer[number] += _log(trial, outcome, main, self.hazard, BACKGROUND)
+        return inner, outer
 
     def _integrated(self, inside: Bools) -> tuple[Floats, Floats, Floats, Floats]:
         """Log likelihood (G,) and the posteriors of both rates (G, …) of groups that say `inside` (G, K), and what the wary prior adds
@@ -82,13 +96,15 @@ class Belief:
         self.extra = beam.grown(self.space, logs, truth, score, self._survivals(truth))
         if self.extra is None:
             return logs
-        evidence, by_rate, by_background, doubts = self._integrated(self.extra.rows(np.arange(len(self.extra)), truth))
+        inside = self.extra.rows(np.arange(len(self.extra)), truth)
+        evidence, by_rate, by_background, doubts = self._integrated(inside)
         self.group = np.concatenate([self.group, len(self.by_rate) + np.arange(len(self.extra))])
         self.by_rate = np.concatenate([self.by_rate, by_rate])
         self.by_background = np.concatenate([self.by_background, by_background])
         self._doubts = np.concatenate([self._doubts, doubts])
-        added = self.extra.log_prior + np.log1p(-OPEN) + evidence + _reported(self.space, self.extra)
-        return np.concatenate([logs, added])
+        added = self.extra.log_prior + np.log1p(-OPEN) + _reported(self.space, self.extra)
+        self._inside, self._prior = np.concatenate([self._inside, inside]), np.concatenate([self._prior, added])
+        return np.concatenate([logs, added + evidence])
 
     def _survivals(self, truth: Bools) -> Floats:
         """(K,): what it costs a crash set, in log likelihood, to contain each cell, as far as survivals of it speak against that."""
@@ -143,12 +159,27 @@ class Belief:
     def decided(self) -> bool:
         return min(self.mass, self.wary_mass) >= self.confidence
 
-    @property
+    @functools.cached_property
     def frozen(self) -> bool:
-        """From FROZEN on, and then as long as it leads: a survival that may be luck takes back no fresh run."""
+        """From FROZEN on, and then as long as the same crash set leads: a survival that may be luck takes back no fresh run, but a run
+        that put another crash set first is no fresh one for that."""
         adaptive = self.space.grid.spec.search.strategy == "adaptive"  # the others do not search again
         verifying = adaptive and any(trial.purpose == "verify" for trial, _ in self.ledger.last())
-        return self.mass >= (LOST if verifying else min(FROZEN, self.confidence))
+        if self.mass < (LOST if verifying else min(FROZEN, self.confidence)):
+            return False
+        return not verifying or self._led_before()
+
+    def _led_before(self) -> bool:
+        """Whether the best crash set was the best before the fresh runs too."""
+        inner, outer = self._likelihoods(self.ledger.found())
+        told = self._inside.astype(np.float64)
+        logs = _integrate(told @ inner, self.log_rates)[0] + _integrate((1 - told) @ outer, LOG_BACKGROUND)[0]
+        before = np.argmax(self._prior + logs[self.group])
+        return bool((self.over_pool(self.top[:1]) == self.over_pool(np.array([before]))).all())
+
+    @property
+    def clear(self) -> bool:
+        return self.mass >= min(CLEAR, self.confidence)
 
     @property
     def doubted(self) -> bool:
@@ -268,22 +299,6 @@ def _normal(logs: Floats, log_open: float) -> tuple[Floats, float]:
 def _log_sum(logs: Floats) -> float:
     highest = logs.max()
     return float(highest + np.log(np.exp(logs - highest).sum()))
-
-
-def _likelihoods(ledger: Ledger, hazard: Hazard) -> tuple[dict[Key, Cell], Floats, Floats]:
-    """The cells with answers (K), and the log likelihood of each one's answers by p, (K, p), and by q, (K, q)."""
-    main, cells = ledger.main_signature(), dict[Key, Cell]()
-    inner, outer = dict[Key, Floats](), dict[Key, Floats]()
-    for trial, outcome in ledger.entries():
-        if outcome.kind == "unavailable":
-            continue
-        key = ledger.grid.key(trial.cell)
-        cells.setdefault(key, trial.cell)
-        inner[key] = inner.get(key, 0.0) + _log(trial, outcome, main, hazard, RATES)
-        outer[key] = outer.get(key, 0.0) + _log(trial, outcome, main, hazard, BACKGROUND)
-    if not cells:
-        return cells, np.zeros((0, len(RATES))), np.zeros((0, len(BACKGROUND)))
-    return cells, np.stack(list(inner.values())), np.stack(list(outer.values()))
 
 
 def _log(trial: Trial, outcome: Outcome, main: str | None, hazard: Hazard, rates: Floats) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from matrix.records import Cell, Fix, Interaction, Rate, RateInterval, Status, Value
 from matrix.search import calibrate, verify
@@ -71,15 +72,16 @@ def build(view: View, *, seed: int, complete: bool, stopped: str | None, why_nex
     reasons = _reasons(view, found, tally)
     if reasons and stopped:
         reasons.append(f"the search was ended: {stopped}")
-    culprit = view.culprit() if reproduced else {}
+    culprit, probability = _answer(view, decided=not (complete and reasons)) if reproduced else ({}, 0.0)
+    guessed = culprit != view.culprit()
     main = view.ledger.main_signature()
     return Result(
-        status=_status(view, found, complete=complete, confirmed=not reasons),
+        status=_status(view, culprit or found.fix, complete=complete, confirmed=not reasons),
         reproduced=reproduced,
         culprit=culprit,
-        interactions=_interactions(view) if reproduced else [],
-        probability=view.probability() if reproduced else 0.0,
-        fix=_tried(view, found),
+        interactions=_interactions(view) if reproduced and not guessed else [],
+        probability=probability,
+        fix=_tried(view, found) or (_likely_fix(view) if guessed else None),
         other_fixes=_other_fixes(view, found) if reproduced else [],
         crash_rate=_crash_rate(tally),
         confirmed=not reasons,
@@ -89,11 +91,20 @@ def build(view: View, *, seed: int, complete: bool, stopped: str | None, why_nex
         never_tested=never_tested(view),
         runs=view.ledger.runs,
         steps=sum(outcome.steps or 0 for outcome in entries),
-        text=learnt_of(view, culprit),
+        text=learnt_of(view, culprit, probability),
         verify_runs=view.ledger.runs - sum(outcome.kind != "unavailable" for _, outcome in view.ledger.found()),
         leading=tuple(view.belief.leading(LEADING)) if view.belief is not None else (),
         why_next=why_next,
     )
+
+
+def _answer(view: View, *, decided: bool) -> tuple[dict[str, list[Value]], float]:
+    """The culprit with its probability.  Where nothing more will be asked and the runs did not suffice, what is likelier than not tells
+    more than nothing, as long as its probability stands beside it."""
+    likely = {} if decided else view.likely()
+    if likely and view.probability(likely) > view.probability():
+        return likely, view.probability(likely)
+    return view.culprit(), view.probability()
 
 
 # ------------------------------------------------------------------ facts
@@ -154,6 +165,11 @@ def _tried(view: View, found: verify.Check) -> Fix | None:
     return fix if fix and fix.clean_runs else None
 
 
+def _likely_fix(view: View) -> Fix | None:
+    """Of the changes that probably survive the cheapest; it is not verified."""
+    return next((_fix(view, dict([change])) for change in view.likely_survivors()), None)
+
+
 def _other_fixes(view: View, found: verify.Check) -> list[Fix]:
     """Only what was run and survived, whatever the other runs say about the rest."""
     ways = [_fix(view, changes) for changes in view.ways_out() if changes != found.fix and not verify.rejected(view, changes)]
@@ -168,7 +184,7 @@ def _hiding(view: View, change: Change) -> Fix:
 
 
 # ------------------------------------------------------------------ judgement
-def _status(view: View, found: verify.Check, *, complete: bool, confirmed: bool) -> Status:
+def _status(view: View, named: Mapping[str, object] | None, *, complete: bool, confirmed: bool) -> Status:
     tally = view.ledger.tally(view.grid.known_bad)
     if not tally.deaths:
         if tally.survivals == 0 or not complete:
@@ -179,7 +195,7 @@ def _status(view: View, found: verify.Check, *, complete: bool, confirmed: bool)
         )
     if confirmed:
         return "diagnosed"
-    return "suspected" if found.fix is not None or view.culprit() else "inconclusive"
+    return "suspected" if named else "inconclusive"
 
 
 def _reasons(view: View, found: verify.Check, tally: Tally) -> list[str]:
@@ -187,7 +203,8 @@ def _reasons(view: View, found: verify.Check, tally: Tally) -> list[str]:
     if not tally.deaths:
         return ["the crash was not reproduced"]
     if found.fix is None:
-        return ["no contrast: nothing that may be a fix survives"]
+        alive = any(state == "open" and view.tally(change).survivals for change, state in view.states().items())
+        return ["no contrast: nothing that may be a fix " + ("has survived often enough" if alive else "survives")]
     reasons = []
     if not found.verified:
         reasons.append(f"the fix has {found.clean} of {found.clean_wanted} fresh clean runs")

@@ -135,9 +135,11 @@ def _length(view: View, belief: Belief, fix: Cell) -> Length:
 
 
 def rejected(view: View, changes: Cell) -> bool:
-    """Fresh runs of this fix keep ending in other ways, or no longer start: no way out, though it avoids the main failure."""
-    tally = view.ledger.tally(view.grid.apply(changes), "verify")
-    return tally.unavailable is not None or tally.neutral >= max(NEUTRAL, tally.survivals)
+    """No way out, though it avoids the main failure: with this very change it has died of it before (more rarely, say, or at the edge of
+    a limit), or fresh runs keep ending in other ways, or no longer start."""
+    cell = view.grid.apply(changes)
+    tally = view.ledger.tally(cell, "verify")
+    return bool(view.ledger.tally(cell).deaths) or tally.unavailable is not None or tally.neutral >= max(NEUTRAL, tally.survivals)
 
 
 def _fresh(view: View, cell: Mapping[str, Value]) -> State:

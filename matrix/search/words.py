@@ -31,7 +31,7 @@ def tried(fix: Fix) -> str:
     return f"verified in {runs}{limit}" if fix.verified else f"{runs}, not verified"
 
 
-def learnt_of(view: View, culprit: dict[str, list[Value]]) -> str:
+def learnt_of(view: View, culprit: dict[str, list[Value]], probability: float) -> str:
     """One sentence or two: what is known of the crash."""
     tally = view.ledger.tally(view.grid.known_bad)
     if not tally.deaths:
@@ -39,7 +39,8 @@ def learnt_of(view: View, culprit: dict[str, list[Value]]) -> str:
     often = f"died in {tally.deaths} of {counted(tally.deaths + tally.survivals, 'run')} ({view.ledger.main_signature()})"
     if culprit:
         where = "; ".join(f"{name}={' or '.join(map(str, values))}" for name, values in culprit.items())
-        return f"The known-bad cell {often}. It dies with {where} (probability {view.probability():.3f})."
+        dies = "It dies" if culprit == view.culprit() else "It probably dies"
+        return f"The known-bad cell {often}. {dies} with {where} (probability {probability:.3f})."
     decided = all(state != "open" for state in view.states().values())
     return f"The known-bad cell {often}; " + ("no single change survives." if decided else "no single change is known to survive yet.")
 

