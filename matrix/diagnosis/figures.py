@@ -81,6 +81,9 @@ def _metrics(case: Case, death: Observation) -> Iterator[Finding]:
         yield finding(DIVERGED, "figures", death, 2.0, fact, "stdout.log")
         return
     yield finding(DIVERGED, "figures", death, 3.5 if healthy and not _always_first(case, bad.name) else 4.5, fact, "stdout.log")
+    if beside:
+        stayed = f"with a change of one axis {bad.name} stayed finite and the program alive ({beside.attempt})"
+        yield finding(DIVERGED, "finite beside", death, 1.0, stayed, "stdout.log")
     for cause in OTHERS:
         yield finding(cause, "figures", death, -2.5, f"{fact}: what came after that followed", "stdout.log")
 
@@ -116,9 +119,9 @@ def _not_finite(death: Observation) -> PythonError | None:
     return error if error and NAN_WORDS.search(f"{error.type} {error.message}") else None
 
 
-def _finite_beside(case: Case, name: str) -> bool:
-    """Whether a change of one axis keeps that figure finite and the program alive."""
-    return any(_stayed_finite(survivor, name) for _, survivor in case.beside)
+def _finite_beside(case: Case, name: str) -> Observation | None:
+    """A run in which a change of one axis keeps that figure finite and the program alive."""
+    return next((survivor for _, survivor in case.beside if _stayed_finite(survivor, name)), None)
 
 
 def _always_first(case: Case, name: str) -> bool:
