@@ -11,7 +11,7 @@ from matrix.search.decode import Combination, View
 from matrix.search.grid import Change
 from matrix.search.ledger import Tally, signature_of
 from matrix.search.stats import Beta, upper95
-from matrix.search.words import changed, learnt_of, never_tested, tried
+from matrix.search.words import axes_of, changed, learnt_of, never_tested, tried
 
 LEADING = 3  # crash sets that are named
 
@@ -70,10 +70,12 @@ def build(view: View, *, seed: int, complete: bool, stopped: str | None, why_nex
     reproduced = tally.deaths > 0
     found = verify.check(view, seed) if reproduced else verify.Check(fix=None)
     reasons = _reasons(view, found, tally)
-    if reasons and stopped:
-        reasons.append(f"the search was ended: {stopped}")
     culprit, probability = _answer(view, decided=not (complete and reasons)) if reproduced else ({}, 0.0)
     guessed = culprit != view.culprit()
+    if guessed:
+        reasons.insert(0, f"that it takes {axes_of(culprit)} has probability {probability:.2f}, below {view.confidence:g}")
+    if reasons and stopped:
+        reasons.append(f"the search was ended: {stopped}")
     main = view.ledger.main_signature()
     return Result(
         status=_status(view, culprit or found.fix, complete=complete, confirmed=not reasons),
