@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from matrix.diagnosis import fork, openmp
+from matrix.diagnosis import edges, fork, openmp
 from matrix.diagnosis.case import Case
 from matrix.records import Cell
 from matrix.search import Search
@@ -21,11 +21,12 @@ def advise(search: Search, case: Case, cause: str) -> None:
 
     All of it each time: what was said while another cause was leading holds no more."""
     search.withdraw_advice()
+    at_the_edge = any(edges.narrow(case, cause, survivor.trial.cell) for _, survivor in case.beside)
     for axis, survivor in case.beside:
-        value = survivor.trial.cell[axis]
-        if why := hides(case, survivor.trial.cell):
+        value, cell = survivor.trial.cell[axis], survivor.trial.cell
+        if why := hides(case, cell):
             search.veto(axis, value, why)
-        elif is_gone(case, cause, survivor.trial.cell):
+        elif is_gone(case, cause, cell) or (at_the_edge and not edges.narrow(case, cause, cell)):
             search.prefer_fix(axis, value)
 
 

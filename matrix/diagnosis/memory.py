@@ -343,7 +343,7 @@ def _given_back(case: Case, killed: list[Observation]) -> Iterator[Finding]:
 def _lower(case: Case, same: list[Observation], axis: str) -> tuple[Observation, str] | None:
     """The survivor with the lowest peak among those that differ from these deaths in that axis alone, and the two peaks in words."""
     others = _survivors_beside(case, same[0], axis)
-    high, lows = max(map(_peak, same)), [(o, _peak(o)) for o in others if _peak(o)]
+    high, lows = max(map(highest, same)), [(o, highest(o)) for o in others if highest(o)]
     lower = [(o, peak) for o, peak in lows if high > DIFFERS * peak]
     if not lower:
         return None
@@ -412,7 +412,7 @@ def _name(observation: Observation, axis: str) -> str:
     return f"{axis}={value}"
 
 
-def _peak(observation: Observation) -> int:
+def highest(observation: Observation) -> int:
     """What the limit counts, as far as it is known, without file cache."""
     curve, memory = observation.curve, observation.memory
     if memory.oom_kills and memory.limit_bytes and own_limit_met(memory):

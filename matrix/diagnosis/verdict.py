@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 
-from matrix.diagnosis import catalogue, cures, memory, pattern, ranking, stalls
+from matrix.diagnosis import catalogue, cures, edges, memory, pattern, ranking, stalls
 from matrix.diagnosis.case import Case
 from matrix.records import CrashPattern, Failure, Fix, Grade, Observation, Ranked, Status, Verdict, describe_cell
 from matrix.search import Result
@@ -105,6 +105,8 @@ def _fix(case: Case, cause: str, fix: Fix) -> Fix:
     advice = f"{fix.advice} {cures.ADVICE[cause]}" if kind == "cures" and cause in cures.ADVICE else fix.advice
     if cause in (memory.RETENTION, memory.ALLOCATOR) and (left := memory.still_grows(case, fix.cell)):
         advice = f"{advice} It is no cure: {left}."
+    if near := edges.narrow(case, cause, fix.cell):
+        advice = f"{advice} It survives at the edge: {near}."
     return dataclasses.replace(fix, kind=kind, advice=advice)
 
 

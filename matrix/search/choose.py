@@ -28,6 +28,7 @@ BUILD_S = 60.0  # to build an environment: nobody knows before the first
 LEAST_BITS = 0.001  # a run that is expected to teach less is not worth asking
 ENOUGH = 0.5  # of the bits of the most instructive run: a run that is needed anyway, and tells so much, comes before it
 STREAK = 10  # survivals in a row after which the known-bad cell is run again
+ECLIPSED = 3  # deaths of another kind beside a single one of the main kind; runs of the known-bad cell that may be spent on that
 NEVER_STARTS = 6  # unavailable answers in a row after which nothing more is asked
 
 
@@ -37,6 +38,9 @@ def step(view: View, belief: Belief, purpose: Purpose) -> Step:
         return None
     if _doubtful(view):
         why = f"Nothing has died in {STREAK} runs or more: does the known-bad cell still die?"
+        return Want(cell=view.grid.known_bad, purpose=purpose, why=why)
+    if _eclipsed(view):
+        why = "Only the first run died like this, and others die in another way: which of the two does the known-bad cell do again?"
         return Want(cell=view.grid.known_bad, purpose=purpose, why=why)
     outstanding = [trial for trial in view.ledger.pending.values() if trial.purpose != "control" and not trial.probes]
     candidate = _best(view, belief, outstanding, doubted=belief.clear or belief.doubted)
@@ -231,6 +235,15 @@ def _doubtful(view: View) -> bool:
     kinds = [outcome.kind for _, outcome in view.ledger.entries()]
     streak = next((number for number, kind in enumerate(reversed(kinds)) if kind != "survived"), 0)
     return streak > 0 and streak % STREAK == 0 and not view.ledger.pending
+
+
+def _eclipsed(view: View) -> bool:
+    """Whether the one death that is looked for may have been the accident, and what others die of the failure."""
+    counts, bad = view.ledger.deaths(), view.ledger.tally(view.grid.known_bad)
+    main = view.ledger.main_signature()
+    most = max((count for signature, count in counts.items() if signature != main), default=0)
+    again = bad.deaths + bad.survivals + bad.neutral < ECLIPSED
+    return main is not None and counts[main] == 1 and most >= ECLIPSED and again and not view.ledger.pending
 
 
 def _why(view: View, cell: Cell, length: int | None, dying: float) -> str:

@@ -95,10 +95,15 @@ class Ledger:
         return Counter(signature_of(o) for t, o in self.entries() if o.kind == "died" and self.grid.key(t.cell) == bad)
 
     def main_signature(self) -> str | None:
-        """The commonest way in which the known-bad cell dies; None: it has not died yet."""
+        """The commonest way in which the known-bad cell dies, of several the commonest of all cells; None: it has not died yet."""
         if self._main is None:  # kept: it is asked for with every answer that is read
-            self._main = next((signature for signature, _ in self.signatures().most_common(1)), None)
+            bad, every = self.signatures(), self.deaths()
+            self._main = max(bad, key=lambda signature: (bad[signature], every[signature]), default=None)
         return self._main
+
+    def deaths(self) -> Counter[str]:
+        """Of all cells, by signature."""
+        return Counter(signature_of(outcome) for _, outcome in self.entries() if outcome.kind == "died")
 
     def other_signatures(self) -> bool:
         """Whether anything has died in another way than the main one."""

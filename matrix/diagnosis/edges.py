@@ -1,0 +1,56 @@
+"""Changes that survive with hardly any room left to the limit that the deaths met: the next run may meet it too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from matrix.diagnosis import limits, memory
+from matrix.diagnosis.case import Case
+from matrix.records import Cell, Filesystem, Observation
+
+LITTLE = 0.1  # of the limit
+
+
+def narrow(case: Case, cause: str, cell: Cell) -> str | None:
+    """What the surviving runs of a cell had left, in words, when that is little; None: enough, or nobody knows."""
+    looked = _looked_at(case, cause)
+    return next((why for survivor in case.survivors_of(cell) if looked and (why := looked(survivor))), None)
+
+
+def _looked_at(case: Case, cause: str) -> Callable[[Observation], str | None] | None:
+    """What a surviving run had left, by the limit that this cause meets; None: it is none, or nobody knows where it is."""
+    if cause == limits.FULL:
+        always = _always_full(case)
+        return lambda survivor: next((_left(place) for place in survivor.filesystems if _key(place) not in always and _tight(place)), None)
+    if cause in {each.name for each in memory.CAUSES}:
+        level = min(filter(None, map(memory.highest, case.deaths)), default=0)
+        return lambda survivor: _held(memory.highest(survivor), level)
+    return _counted if cause == limits.RESOURCE else None
+
+
+def _tight(place: Filesystem) -> bool:
+    return place.least_free_bytes < LITTLE * place.total_bytes
+
+
+def _key(place: Filesystem) -> tuple[str, int]:
+    return place.folder, place.total_bytes
+
+
+def _always_full(case: Case) -> set[tuple[str, int]]:
+    """File systems that are as full whatever is changed: a disk of the machine."""
+    every = [{_key(place) for place in survivor.filesystems if _tight(place)} for survivor in case.survivors]
+    return set.intersection(*every) if len(every) > 1 else set()
+
+
+def _left(place: Filesystem) -> str:
+    return f"{place.folder} had {place.least_free_bytes >> 20} MiB left of {place.total_bytes >> 20} MiB"
+
+
+def _held(peak: int, level: int) -> str | None:
+    narrow = (1 - LITTLE) * level < peak <= level
+    return f"memory peaked at {peak >> 20} MiB, and at {level >> 20} MiB it is killed" if narrow else None
+
+
+def _counted(survivor: Observation) -> str | None:
+    trend = next((each for each in survivor.trends if each.limit and each.most > (1 - LITTLE) * each.limit), None)
+    return f"{trend.most} {trend.what} were in use of {trend.limit}" if trend else None
