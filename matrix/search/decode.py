@@ -135,9 +135,10 @@ class View:
         return self._named({change: self._likelier(change, state) for change, state in self.states().items()})
 
     def _likelier(self, change: Change, state: State) -> State:
-        if state != "open" or self.belief is None:
-            return state
         tally = self.tally(change)
+        cut_short = state == "unknown" and not tally.other_deaths
+        if not (state == "open" or cut_short) or self.belief is None:
+            return state
         if self.belief.dies(self.grid.apply(dict([change]))) >= 0.5:
             return "dies"
         return "survives" if tally.survivals and not tally.deaths else "open"

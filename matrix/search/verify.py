@@ -48,9 +48,10 @@ class Check:
 @functools.lru_cache(maxsize=2)
 def check(view: View, seed: int) -> Check:
     """What the answers of `view` say of the verification; a view never changes, so it is worked out once."""
-    fix = next((changes for changes in view.ways_out() if not rejected(view, changes)), None)
-    if fix is None:
+    ways = [changes for changes in view.ways_out() if not rejected(view, changes)]
+    if not ways:
         return Check(fix=None)
+    fix = next((changes for changes in ways if not _cut_short(view, changes)), ways[0])
     sufficient, inside = _sufficiency(view, seed)
     return Check(
         fix=fix,
@@ -136,10 +137,17 @@ def _length(view: View, belief: Belief, fix: Cell) -> Length:
 
 def rejected(view: View, changes: Cell) -> bool:
     """No way out, though it avoids the main failure: with this very change it has died of it before (more rarely, say, or at the edge of
-    a limit), or fresh runs keep ending in other ways, or no longer start."""
+    a limit), or fresh runs keep ending in other ways, or no longer start.  Runs that were cut short reject nothing that lived before."""
     cell = view.grid.apply(changes)
-    tally = view.ledger.tally(cell, "verify")
-    return bool(view.ledger.tally(cell).deaths) or tally.unavailable is not None or tally.neutral >= max(NEUTRAL, tally.survivals)
+    fresh, ever = view.ledger.tally(cell, "verify"), view.ledger.tally(cell)
+    elsewise = fresh.other_deaths >= max(NEUTRAL, fresh.survivals) or (_cut_short(view, changes) and not ever.survivals)
+    return bool(ever.deaths) or fresh.unavailable is not None or elsewise
+
+
+def _cut_short(view: View, changes: Cell) -> bool:
+    """Whether fresh runs of this fix mostly gave no answer: no more are asked for."""
+    fresh = view.ledger.tally(view.grid.apply(changes), "verify")
+    return fresh.neutral >= max(NEUTRAL, fresh.survivals)
 
 
 def _fresh(view: View, cell: Mapping[str, Value]) -> State:
@@ -276,6 +284,8 @@ def _fix_step(view: View, found: Check) -> Step:
     missing, pending = found.clean_wanted - found.clean, view.ledger.tally(cell, "verify").pending
     if missing <= pending:
         return "wait" if missing > 0 else None
+    if _cut_short(view, found.fix):
+        return None
     why = f"Fresh run {found.clean + pending + 1} of {found.clean_wanted} of the fix {changed(found.fix)}."
     length = _length(view, view.belief, found.fix).max_steps if view.belief is not None else None
     return Want(cell=cell, purpose="verify", max_steps=length, why=why)

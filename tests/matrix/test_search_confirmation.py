@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -97,3 +98,20 @@ def test_what_the_runs_did_not_suffice_to_decide_is_told_with_its_probability():
         assert result.confirmed or (result.status == "suspected" and result.probability < 1)
         assert result.confirmed or result.fix is None or not result.fix.verified or result.reasons
     assert right >= 3
+
+
+def test_runs_that_a_busy_machine_cut_short_take_back_no_way_out():
+    """A few runs of each way out live, and all later ones are ended by the wall limit."""
+    for seed in range(4):
+        lived = Counter[str]()
+
+        def program(trial, rng, lived=lived):
+            if trial.cell["mining"] == "sync":
+                return died() if rng.random() < 0.6 else survived()
+            lived[str(trial.cell)] += 1
+            cut = Outcome(kind="censored", steps=30, seconds=48.0, reason="our wall-clock limit")
+            return survived() if lived[str(trial.cell)] <= 5 else cut
+
+        result = play(Search(make_spec(SMALL, WORST, search={"max_runs": 60}), seed=seed), program, seed=seed).result()
+        assert result.fix and result.fix.set == {"mining": "off"} and result.culprit == {"mining": ["sync"]}
+        assert not result.fix.verified and "fresh clean runs" in result.reasons[0] and result.runs < 60
