@@ -241,8 +241,7 @@ def test_attempts_of_an_edited_program_are_kept_but_not_pooled(tmp_path: Path) -
 
 
 # ------------------------------------------------------------------ full counts
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2))])
 def test_a_tool_killed_with_its_guardian_again_and_again_loses_nothing(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     place = Place(tmp_path, work_s=0.2)

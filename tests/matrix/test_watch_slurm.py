@@ -136,6 +136,7 @@ def test_a_time_limit_is_named_before_it_is_met_and_when_the_kill_takes_the_reco
     assert f"Slurm ended job {job.number} because its time limit was reached" in verdict(run).status_text
 
 
+@pytest.mark.nightly
 def test_a_job_that_made_room_for_another_says_so(cluster: Slurm, tmp_path: Path) -> None:
     """After all others: it takes every processor of the node."""
     job = submit(cluster, "preempted", PROGRAMS["cancelled"], tmp_path)

@@ -84,7 +84,7 @@ def test_max_steps_asks_for_more_than_the_epochs_as_well_as_for_less(config: Tra
 
 
 @pytest.mark.parametrize(
-    "method", ["fork", pytest.param("spawn", marks=pytest.mark.slow), pytest.param("forkserver", marks=pytest.mark.slow)]
+    "method", ["fork", pytest.param("spawn", marks=pytest.mark.slow), pytest.param("forkserver", marks=pytest.mark.nightly)]
 )
 def test_workers_change_nothing_but_who_reads_the_file(data: Path, tmp_path: Path, method: str) -> None:
     def lines(*more: str) -> list[str]:
