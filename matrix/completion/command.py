@@ -12,7 +12,22 @@ HOW = {
     "zsh": 'eval "$(matrix completion zsh)"       # in ~/.zshrc, after compinit',
     "fish": "matrix completion fish | source       # in ~/.config/fish/config.fish",
 }
-NO_SPACE_AFTER_FOLDERS = "[[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == */ ]] && compopt -o nospace"
+# What click's scripts leave out, (theirs, ours): after a folder one goes on without a space, and bash is given names as they are typed.
+BETTER = {
+    "bash": [
+        (
+            "COMPREPLY+=($value)",
+            '[[ ${COMP_WORDS[COMP_CWORD]} == [\\\'\\"]* ]] || printf -v value %q "$value"\n            COMPREPLY+=("$value")',
+        ),
+        ("    return 0\n", "    [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == */ ]] && compopt -o nospace\n    return 0\n"),
+    ],
+    "zsh": [
+        ("    local -a completions\n", "    local -a completions folders\n"),
+        ('completions+=("$key")', 'if [[ "$key" == */ ]]; then folders+=("$key"); else completions+=("$key"); fi'),
+        ('    if [ -n "$completions" ]; then\n', '    compadd -U -S "" -V folders -a folders\n\n    if [ -n "$completions" ]; then\n'),
+    ],
+    "fish": [],
+}
 
 
 @click.command(epilog="\b\n" + "\n".join(HOW.values()))
@@ -29,4 +44,6 @@ def completion(context: click.Context, shell: str) -> None:
         made = get_completion_class(shell)
         assert made is not None  # the choices are click's own shells
         script = made(context.find_root().command, {}, PROGRAM, VARIABLE).source()
-        click.echo(script.replace("    return 0\n", f"    {NO_SPACE_AFTER_FOLDERS}\n    return 0\n") if shell == "bash" else script)
+        for theirs, ours in BETTER[shell]:
+            script = script.replace(theirs, ours)
+        click.echo(script)

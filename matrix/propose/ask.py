@@ -35,6 +35,8 @@ READ_VARIABLE = re.compile(
     r"""\b(?:environ(?:\.(?:get|setdefault|pop)\(|\[)|getenv\()\s*(?:key\s*=\s*)?["']([A-Z][A-Z0-9_]*)["']"""
     r"""(?!\s*\]\s*=[^=])(?:\s*,\s*(?:default\s*=\s*)?["']?([\w.+-]+)["']?\s*\))?"""  # what is assigned to is not read
 )
+NAMED_FILE = re.compile(r"""["']([^"'\n{}*]+\.(?:ya?ml|json))["']""")
+HYDRA = re.compile(r"\bhydra\.main\(([^()]*)\)")
 QUIET = {
     "COLUMNS": "400", "LINES": "1000", "TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "CUDA_VISIBLE_DEVICES": "",
     "WANDB_MODE": "disabled", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
@@ -62,6 +64,22 @@ class Sources:
         for match in (match for text in self.texts for match in READ_VARIABLE.finditer(text)):
             found[match[1]] = found.get(match[1]) or match[2]
         return found
+
+    def config_names(self) -> list[str]:
+        """Configuration files that they name, as they name them: hydra's, and every text that ends like one."""
+        named: list[str] = []
+        for text in self.texts:
+            for call in HYDRA.findall(text):
+                parts = dict(re.findall(r"""(config_path|config_name)\s*=\s*["']([^"']+)["']""", call))
+                if "config_name" in parts:
+                    named.append(f"{parts.get('config_path', '.')}/{parts['config_name'].removesuffix('.yaml')}.yaml")
+            named += NAMED_FILE.findall(text)
+        return named
+
+    @property
+    def take_overrides(self) -> bool:
+        """Every key of the configuration can be set as `key=value` on the command line."""
+        return self.mention(r"\bhydra\.main\(|\bOmegaConf\.from_cli\(\s*\)")
 
     def mention(self, pattern: str) -> bool:
         return any(re.search(pattern, text) for text in self.texts)

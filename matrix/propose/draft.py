@@ -146,7 +146,8 @@ def _settings(
 ) -> tuple[ConfigFile | None, list[Setting]]:
     """What the command says counts before what a file says, and that before defaults."""
     settings = command_settings(command, options)
-    config = config_file(settings, command, cwd)
+    defaults = list(help_settings(options, settings))
+    config = config_file([*settings, *defaults], command, cwd, sources.config_names(), sources.take_overrides)
     if config:
         settings += config_settings(config, options, settings)
     settings += help_settings(options, settings)

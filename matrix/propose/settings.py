@@ -38,11 +38,12 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConfigFile:
-    """A configuration file that the command names."""
+    """A configuration file that the command names, the default of a flag, or the program's sources."""
 
-    path: Path
-    flag: str
+    named: Path  # as it is named
+    flag: str | None  # "": a word of its own; None: only the sources name it
     values: dict[str, str]  # "data.batch_size": "32"
+    overrides: bool = False  # each can be set as `data.batch_size=32` on the command line
 
 
 def command_settings(command: CommandLine, options: Sequence[Option]) -> list[Setting]:
@@ -103,14 +104,21 @@ def axis_name(flag: str) -> str:
 
 
 # ------------------------------------------------------------------ configuration files
-def config_file(settings: Sequence[Setting], command: CommandLine, cwd: Path) -> ConfigFile | None:
-    """The first one that the command names and that can be read: after --config, or as a word of its own (as Hugging Face takes it)."""
-    named = [(setting.flag, setting.value) for setting in settings if setting.role == "config" and setting.value]
+def config_file(
+    settings: Sequence[Setting], command: CommandLine, cwd: Path, in_sources: Sequence[str] = (), overrides: bool = False
+) -> ConfigFile | None:
+    """The first one that can be read: after --config, as a word of its own (as Hugging Face takes it), as the default that --help tells
+    of such a flag, or as the program's sources name it, from the working folder or their own."""
+    flags_ = [(setting.flag, setting.value, setting.given) for setting in settings if setting.role == "config" and setting.value]
+    named: list[tuple[str | None, str | None]] = [(flag, value) for flag, value, given in flags_ if given]
     named += [("", word) for word in command.arguments if word.endswith(CONFIG_SUFFIXES)]
+    named += [(flag, value) for flag, value, given in flags_ if not given and flag]
+    beside = Path(command.target).parent if command.kind in ("script", "shell") else Path()
+    named += [(None, str(folder / name)) for name in in_sources for folder in dict.fromkeys((Path(), beside))]
     for flag, value in named:
-        path = cwd / value
+        path = cwd / (value or "")
         if path.suffix in CONFIG_SUFFIXES and (values := _values(path)):
-            return ConfigFile(path=path, flag=flag, values=values)
+            return ConfigFile(named=Path(value or ""), flag=flag, values=values, overrides=overrides)
     return None
 
 
@@ -136,12 +144,20 @@ def _flat(data: Any, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def config_settings(config: ConfigFile, options: Sequence[Option], taken: Sequence[Setting]) -> Iterator[Setting]:
-    """Of what the file sets and a flag of the program can set as well."""
+    """Of what the file sets and a flag of the program, or `key=value`, can set as well."""
     named = {setting.option.flag for setting in taken if setting.option}
     for key, value in config.values.items():
         dotted = next((option for option in options if option.flag.lstrip("-") == key.replace(".init_args.", ".")), None)
         option = dotted or next((option for option in options if plain_name(option.flag) == plain_name(key)), None)
-        if option and option.flag not in named:
+        if config.overrides and option is None:
+            if not any(setting.flag.lstrip("+") == f"{key}=" for setting in taken):
+                yield Setting(name=axis_name(key), role=role_of(key), value=value, flag=f"{key}=", where=f"in {config.named.name}")
+        elif option and option.flag not in named:
             yield Setting(
-                name=axis_name(option.flag), role=role_of(key), value=value, flag=option.flag, option=option, where=f"in {config.path.name}"
+                name=axis_name(option.flag),
+                role=role_of(key),
+                value=value,
+                flag=option.flag,
+                option=option,
+                where=f"in {config.named.name}",
             )

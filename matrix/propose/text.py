@@ -11,7 +11,7 @@ from matrix.propose.flow import comment, flow, scalar
 from matrix.propose.limits import ends, in_words
 from matrix.propose.masks import masked
 from matrix.propose.proposals import Proposal, excluded
-from matrix.propose.roles import role_of
+from matrix.propose.roles import plain_name, role_of
 
 WIDTH = 120
 RICH_BAR = r"Epoch (?P<epoch>\d+)/\S+ +[━╸╺ ]*(?P<step>\d+)/(?P<total>\d+|--) "  # as Lightning draws it
@@ -126,18 +126,24 @@ def _not_reachable(draft: Draft) -> Iterator[str]:
         yield "what is added at the end of this command would not reach the program as flags, so only the environment is varied"
     elif draft.command.kind == "shell":
         yield f'flags reach the program only if {draft.command.target} passes them on ("$@")'
-    elif draft.command.kind in ("script", "module") and not (draft.options or draft.command.arguments or _reads_variables(draft)):
+    elif draft.command.kind in ("script", "module") and not (
+        draft.options or draft.command.arguments or draft.config or _reads_variables(draft)
+    ):
         yield f"{draft.command.target} takes no flags that were recognised: let it read its batch size and workers from flags or"
         yield "environment variables (os.environ), and init finds them"
-    config, set_by_axes = draft.config, {proposal.axis for proposal in (*draft.varied, *draft.others)}
+    config, set_by_axes = draft.config, {plain_name(proposal.axis) for proposal in (*draft.varied, *draft.others)}
     inside = [key for key in (config.values if config else {}) if role_of(key) in ("batch", "workers", "accum", "device", "precision")]
-    missing = [key for key in inside if not any(key.replace(".init_args", "").endswith(axis) for axis in set_by_axes)]
+    missing = [key for key in inside if plain_name(key) not in set_by_axes]
     if config and missing:
         named = ", ".join(f"{key}: {config.values[key]}" for key in missing[:6])
-        yield f"{config.path.name} also sets {named}, for which no flag was found."
+        yield f"{config.named.name} also sets {named}, for which no flag was found."
+        if config.flag is None:
+            yield f"Only the program's sources name {config.named.name}, and the matrix changes flags and environment variables, not files."
+            yield "Let the program take the file's path from a flag (--config), or these values from flags, and init finds them."
+            return
         yield "The matrix changes flags and environment variables, not files.  To vary these, copy the file, change one value, and write:"
         flag = [config.flag] if config.flag else []
-        one, other = ([*flag, name] for name in (config.path.name, f"other_{config.path.name}"))
+        one, other = ([*flag, str(path)] for path in (config.named, config.named.with_name(f"other_{config.named.name}")))
         yield f"config: {{choices: {{as_it_is: {{args: {flow(one)}}}, other: {{args: {flow(other)}}}}}}}; take it out of the command then"
 
 
