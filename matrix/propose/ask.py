@@ -35,6 +35,7 @@ READ_VARIABLE = re.compile(
     r"""\b(?:environ(?:\.(?:get|setdefault|pop)\(|\[)|getenv\()\s*(?:key\s*=\s*)?["']([A-Z][A-Z0-9_]*)["']"""
     r"""(?!\s*\]\s*=[^=])(?:\s*,\s*(?:default\s*=\s*)?["']?([\w.+-]+)["']?\s*\))?"""  # what is assigned to is not read
 )
+SHELL_DEFAULT = re.compile(r"\$\{([A-Z][A-Z0-9_]*):?[-=]([\w.+-]*)\}")  # of a shell script: what the environment may set
 NAMED_FILE = re.compile(r"""["']([^"'\n{}*]+\.(?:ya?ml|json))["']""")
 HYDRA = re.compile(r"\bhydra\.main\(([^()]*)\)")
 QUIET = {
@@ -61,8 +62,8 @@ class Sources:
     def variables(self) -> dict[str, str | None]:
         """Environment variables that they read, with the default that stands beside the name."""
         found: dict[str, str | None] = {}
-        for match in (match for text in self.texts for match in READ_VARIABLE.finditer(text)):
-            found[match[1]] = found.get(match[1]) or match[2]
+        for match in (match for form in (SHELL_DEFAULT, READ_VARIABLE) for text in self.texts for match in form.finditer(text)):
+            found[match[1]] = found.get(match[1]) or match[2] or None
         return found
 
     def config_names(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""`init`: configuration files that only the program itself names."""
+"""`init`: what only the program's own files tell: configuration files that they name, and what shell scripts take from the environment."""
 
 from __future__ import annotations
 
@@ -61,3 +61,12 @@ def test_a_file_that_is_the_default_of_a_flag_is_read_like_one_that_the_command_
     text = written(tmp_path, source, "configs/train.yaml", run_help=True)
     assert load_spec(tmp_path / "proposed.yaml").axis("batch-size").values == (8, 16, 32)
     assert "train.yaml also sets data.num_workers: 4" in text and "args: [--config, job/configs/other_train.yaml]" in text
+
+
+def test_what_a_shell_script_takes_from_the_environment_becomes_axes(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text('BATCH_SIZE=${BATCH_SIZE:-32}\n: "${WORKERS:=4}"\nSTEPS=${1:-10}\necho step $STEPS $BATCH_SIZE $WORKERS\n')
+    (tmp_path / "proposed.yaml").write_text(specification(["bash", "run.sh"], cwd=tmp_path, env={"PATH": os.environ["PATH"]}))
+    spec = load_spec(tmp_path / "proposed.yaml")
+    assert (spec.axis("batch_size").values, spec.axis("batch_size").env) == ((8, 16, 32), ("BATCH_SIZE",))
+    assert (spec.axis("workers").values, spec.axis("workers").env) == ((0, 2, 4), ("WORKERS",))
