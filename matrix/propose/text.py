@@ -106,7 +106,7 @@ def _matrix(draft: Draft) -> list[str]:
     if draft.others or draft.unvalued:
         lines += ["  # not varied:", *(line for proposal in draft.others for line in _other(proposal))]
         lines += [f"  # {comment(name)}: its value is not known; add it to the command to vary it" for name in draft.unvalued]
-    return lines + [f"  # {comment(line, most=130)}" for line in _not_reachable(draft)]
+    return lines + [f"  # {comment(line, most=240)}" for line in _not_reachable(draft)]
 
 
 def _axis(proposal: Proposal) -> str:
@@ -144,7 +144,8 @@ def _not_reachable(draft: Draft) -> Iterator[str]:
         yield "The matrix changes flags and environment variables, not files.  To vary these, copy the file, change one value, and write:"
         flag = [config.flag] if config.flag else []
         one, other = ([*flag, str(path)] for path in (config.named, config.named.with_name(f"other_{config.named.name}")))
-        yield f"config: {{choices: {{as_it_is: {{args: {flow(one)}}}, other: {{args: {flow(other)}}}}}}}; take it out of the command then"
+        taken = "; take it out of the command then" if any(str(config.named) in word for word in draft.command.arguments) else ""
+        yield f"config: {{choices: {{as_it_is: {{args: {flow(one)}}}, other: {{args: {flow(other)}}}}}}}{taken}"
 
 
 def _reads_variables(draft: Draft) -> bool:

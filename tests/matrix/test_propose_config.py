@@ -60,7 +60,7 @@ def test_a_file_that_is_the_default_of_a_flag_is_read_like_one_that_the_command_
     )
     text = written(tmp_path, source, "configs/train.yaml", run_help=True)
     assert load_spec(tmp_path / "proposed.yaml").axis("batch-size").values == (8, 16, 32)
-    assert "train.yaml also sets data.num_workers: 4" in text and "args: [--config, job/configs/other_train.yaml]" in text
+    assert "train.yaml also sets data.num_workers: 4" in text and "other: {args: [--config, job/configs/other_train.yaml]}}}\n" in text
 
 
 def test_what_a_shell_script_takes_from_the_environment_becomes_axes(tmp_path: Path) -> None:
