@@ -31,9 +31,9 @@ LOG_BACKGROUND = np.log([0.85, 0.05, 0.05, 0.05])
 OPEN = 0.02  # prior of a crash set that is not among the hypotheses: every cell for itself
 SHARES = np.array([0.2, 0.5, 0.8])  # of cells that die in the open world
 REPORTED = 0.05  # chance that a death people reported was another failure than the one that is looked for
-FROZEN = 0.5  # of the best crash set: from here on it is what fresh runs must show, and runs are verification runs
-LOST = 0.3  # below it the search is taken up again, and what was fresh no longer is
 CLEAR = 0.9  # of the best crash set: from here on runs are chosen to bear it out, and no longer for what they teach
+FROZEN, FROZEN_IF_RARE = CLEAR, 0.5  # of it: from here on it is what fresh runs must show; early where a crash takes many runs to show
+LOST, LOST_IF_RARE = 0.5, 0.3  # below it the search is taken up again, and what was fresh no longer is
 SURE = 0.05  # chance that a cell which dies survives a natural run: below it every run dies
 TOP = 64  # hypotheses looked at one by one
 UNEASY = 0.1  # probability of the open world from which longer conjunctions and more unions are looked at
@@ -165,7 +165,8 @@ class Belief:
         that put another crash set first is no fresh one for that."""
         adaptive = self.space.grid.spec.search.strategy == "adaptive"  # the others do not search again
         verifying = adaptive and any(trial.purpose == "verify" for trial, _ in self.ledger.last())
-        if self.mass < (LOST if verifying else min(FROZEN, self.confidence)):
+        frozen, lost = (FROZEN, LOST) if self.sure else (FROZEN_IF_RARE, LOST_IF_RARE)
+        if self.mass < (lost if verifying else min(frozen, self.confidence)):
             return False
         return not verifying or self._led_before()
 

@@ -11,7 +11,7 @@ from matrix.records import Outcome, Purpose, Trial
 from matrix.search import Search
 from matrix.search.grid import Grid
 from matrix.search.ledger import Ledger
-from matrix.search.posterior import LOST, Belief
+from matrix.search.posterior import LOST_IF_RARE, Belief
 from matrix.search.space import Space
 from tests.matrix.simulated_programs import crashing, died, make_spec, play, survived
 
@@ -62,7 +62,7 @@ def test_runs_that_put_another_answer_first_are_no_fresh_ones_for_it():
     found = [({}, died(), "find"), ({"bs": 8}, survived(), "find"), ({"mining": "off"}, died(), "find")]
     steady = believed([*found, ({"bs": 16}, died(), "verify")])
     turned = believed([*found, ({"bs": 8}, died(), "verify"), *[({"mining": "off"}, survived(), "verify")] * 3])
-    assert turned.mass > LOST and steady.frozen and not turned.frozen
+    assert turned.mass > LOST_IF_RARE and steady.frozen and not turned.frozen
 
 
 def believed(told: list[tuple[dict[str, Any], Outcome, Purpose]]) -> Belief:
