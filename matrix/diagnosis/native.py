@@ -33,6 +33,7 @@ ROOM = 64 << 10  # left on the stack: it did not overflow
 DEEP = 60  # frames: a recursion
 TRAP = "0f0b"  # ud2: what compilers put behind assertions
 COVERED = 1.5  # nats: what ends a process by a bad address or an abort in native code is nearly always one of these
+PRECONDITIONS = tuple(f"std::{name}" for name in ("logic_error", "invalid_argument", "domain_error", "length_error", "out_of_range"))
 WAITS = (
     "futex",
     "nanosleep",
@@ -196,8 +197,22 @@ def _heap(case: Case, death: Observation) -> Iterator[Finding]:
         yield finding(OVERFLOW, "heap", death, -3.0, fact)
     if line := _said(death, "stack smashed"):
         yield finding(CORRUPTION, "stack smashed", death, 3.0, f"a function found its stack frame overwritten: {line}", "stderr.log")
-    if (line := _said(death, "assertion")) and crash_signal(death) == "SIGABRT" and not case.said_alike("assertion"):
+    if line := _refused(case, death):
         yield finding(ARGUMENT, "assertion", death, 2.5, f"native code refused what it was given: {line}", "stderr.log")
+
+
+def _refused(case: Case, death: Observation) -> str | None:
+    """The line of an assertion, or about an uncaught C++ exception of the kind for a broken precondition, that no survivor printed.
+
+    What an exception says of a damaged heap may be anything."""
+    if crash_signal(death) != "SIGABRT":
+        return None
+    if (line := _said(death, "assertion")) and not case.said_alike("assertion"):
+        return line
+    line = _said(death, "c++ exception")
+    if line is None or heap_is_damaged(death) or case.said_alike("c++ exception"):
+        return None
+    return line if any(name in line for name in PRECONDITIONS) else None
 
 
 def heap_is_damaged(death: Observation) -> bool:

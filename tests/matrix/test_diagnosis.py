@@ -18,6 +18,7 @@ from matrix.records import (
     Library,
     Load,
     Memory,
+    Message,
     NotCollected,
     Observation,
     OmpRegistration,
@@ -286,3 +287,25 @@ def test_each_way_of_ending_is_judged(facts: dict[str, Any], kind: str, signatur
     observation = Observation(**{"attempt": "1", "key": "k", "trial": Trial(id=1, cell={}), "wall_s": 1.0, "started_unix_s": 0.0, **facts})
     outcome = judge.outcome(observation)
     assert (outcome.kind, outcome.signature) == (kind, signature)
+
+
+def uncaught(what: str) -> Message:
+    return Message(kind="c++ exception", text=f"terminate called after throwing an instance of '{what}'", stream="stderr")
+
+
+def accused(messages: list[Message], *, survivor: list[Message]) -> bool:
+    found = verdict({("u", 1): died(messages=messages), ("v", 1): lived(messages=survivor), ("v", 2): lived()})
+    return found.ranking[0].cause == "native_bad_argument"
+
+
+@pytest.mark.parametrize("name", ["logic_error", "invalid_argument", "domain_error", "length_error", "out_of_range"])
+def test_an_uncaught_exception_about_a_precondition_accuses_what_native_code_was_given(name: str) -> None:
+    line, damage = uncaught(f"std::{name}"), Message(kind="heap damaged", text="free(): invalid pointer", stream="stderr")
+    assert accused([line], survivor=[])
+    assert not accused([line], survivor=[line]), "a run that survived said so too"
+    assert not accused([line, damage], survivor=[]), "what is read from a damaged heap may be anything"
+
+
+@pytest.mark.parametrize("name", ["std::bad_alloc", "std::system_error", "std::runtime_error", "std::exception", "int"])
+def test_another_uncaught_exception_says_nothing_about_what_native_code_was_given(name: str) -> None:
+    assert not accused([uncaught(name)], survivor=[])
