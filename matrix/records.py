@@ -327,6 +327,7 @@ class Fault:
     library: str = ""  # file name of what the instruction belongs to; "": unknown, or none
     library_offset: int | None = None
     mapping: str = ""  # file that is mapped at the address, "anonymous", "no access" (a guard page, say), "nothing"; "": unknown
+    before: str = ""  # the same of the byte before the address's page: where nothing is, nothing ran off its end
     stack_distance_bytes: int | None = None  # address minus stack pointer: small on either side when the stack ran over
     stack_left_bytes: int | None = None  # from the stack pointer down to the end of its mapping; 0: it is below; None: unknown
     code: str = ""  # instruction bytes at ip in hexadecimal; "": not in the core

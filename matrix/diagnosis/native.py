@@ -257,7 +257,7 @@ def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
         fact = f"{where} to {address:#x}, where there is no code"
         yield from ((CORRUPTION, 1.5, fact), (ARGUMENT, 0.5, fact))
     elif _at_start_of_freed(fault):
-        fact = f"{where} at {address:#x}: where the data of a large block of the allocator starts, and nothing is mapped there any more"
+        fact = f"{where} at {address:#x}: where a large block or mapping would start, and nothing is mapped there any more"
         yield from ((CORRUPTION, 2.5, fact), (ARGUMENT, -0.5, fact), (RACE, 0.5, fact))
     elif _behind_the_end(fault):
         fact = f"{where} at {address:#x}: one step behind the end of what is mapped"
@@ -283,12 +283,14 @@ def _far(count: int) -> str:
 
 
 def _at_start_of_freed(fault: Fault) -> bool:
-    return _offset_in_no_page(fault) == MMAP_HEADER
+    """Of a large block of the C library, or of a mapping of the program's own: what runs off an end has something before it."""
+    offset = _offset_in_no_page(fault)
+    return offset == MMAP_HEADER or (offset == 0 and fault.before == "nothing")
 
 
 def _behind_the_end(fault: Fault) -> bool:
     offset = _offset_in_no_page(fault)
-    return offset is not None and offset < EDGE
+    return offset is not None and offset < EDGE and not _at_start_of_freed(fault) and fault.before != "nothing"
 
 
 def _offset_in_no_page(fault: Fault) -> int | None:

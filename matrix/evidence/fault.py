@@ -104,6 +104,7 @@ def _of_image(image: CoreImage, state: Interrupted, files: list[Mapped], stack_l
         library=at_ip.path.rpartition("/")[2] if at_ip else "",
         library_offset=state.ip - at_ip.start + at_ip.offset if at_ip else None,
         mapping="" if address is None else _what_is_at(image, files, address),
+        before="" if address is None else _what_is_at(image, files, address // PAGE * PAGE - 1),
         stack_distance_bytes=None if address is None else address - state.sp,
         stack_left_bytes=_stack_left(image, state.sp, stack_limit_bytes),
         code=code,

@@ -121,6 +121,10 @@ NATIVE: dict[str, tuple[str, dict[str, Any]]] = {
     "an index that points nowhere": ("native_bad_argument", segv(faults=[fault(0x7F1234567890)])),
     "an index to nowhere": ("native_bad_argument", segv(faults=[fault(None, trap="general protection", index_bytes=1 << 44)])),
     "a read behind the end": ("native_bad_argument", segv(faults=[fault(0x7F1234567000, access="read")])),
+    "a read behind what is there": (
+        "native_bad_argument",
+        segv(faults=[fault(0x7F1234567000, access="read", before="anonymous")]),
+    ),
     "an instruction that is unknown": (
         "illegal_instruction",
         {**died("SIGILL"), "exit": Exit(returncode=-4, signal="SIGILL"), "faults": [fault(None, trap="invalid opcode")]},
@@ -138,8 +142,10 @@ def test_a_native_crash_is_told_by_its_address_and_words(name: str) -> None:
     assert first(facts)[0] == cause
 
 
-def test_a_block_that_was_given_back_is_corruption_and_a_read_behind_the_end_is_not() -> None:
-    freed = of(segv(faults=[fault(0x7F1234567000 + native.MMAP_HEADER)]))
+@pytest.mark.parametrize(("offset", "before"), [(native.MMAP_HEADER, ""), (native.MMAP_HEADER, "anonymous"), (0, "nothing")])
+def test_a_block_that_was_given_back_is_corruption_and_a_read_behind_the_end_is_not(offset: int, before: str) -> None:
+    """What runs off an end has something before it."""
+    freed = of(segv(faults=[fault(0x7F1234567000 + offset, before=before)]))
     assert freed.ranking[0].cause in ("native_memory_corruption", "unknown")
     shares = {entry.cause: entry.probability for entry in freed.ranking}
     assert shares["native_memory_corruption"] > 5 * shares.get("native_bad_argument", 0.0)

@@ -56,6 +56,27 @@ def test_the_address_that_could_not_be_written_is_told_though_a_handler_raised_t
     assert found.stack_left_bytes is not None and found.stack_left_bytes > 7 * MIB
 
 
+HOLE = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+block = libc.mmap(None, ctypes.c_size_t(1 << 20), 3, 0x22, -1, ctypes.c_size_t(0))
+page = block + (1 << 19)
+libc.munmap({start}, 4096 * {pages})
+ctypes.memset(page, 1, 4)
+"""
+
+
+@needs_cores
+@pytest.mark.parametrize(("start", "pages", "before"), [("page", 1, "anonymous"), ("page - 4096", 2, "nothing")])
+def test_what_lies_before_a_page_that_is_not_there_tells_an_overrun_from_what_was_given_back(
+    observe: Observe, start: str, pages: int, before: str
+) -> None:
+    found = fault_of(observe(HOLE.format(start=start, pages=pages), hook=True, stacks=False))
+    assert found.address is not None and (found.address % 4096, found.mapping, found.before) == (0, "nothing", before)
+
+
 GATHER = """
 #include <stdlib.h>
 static float *table;
