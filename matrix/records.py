@@ -411,6 +411,7 @@ class SignalSent:
     inside: bool  # the sender belongs to the tree
     by_tool: bool  # ... or is this tool
     time_s: float
+    by_timer: bool = False  # the kernel's, for a timer that the process had made with timer_create
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.judge import first_signal
 from matrix.diagnosis.memory import NAMES as MEMORY
 from matrix.diagnosis.native import NATIVE_CRASH, NULL, PAGE, crash_signal, the_fault
+from matrix.diagnosis.sigkill import by_others
 from matrix.records import Bound, Filesystem, Finding, MessageKind, Observation
 
 RESOURCE, TIME, FULL, CHANGED = "resource_limit", "watchdog_or_time_limit", "shm_or_disk_full", "file_changed_under_mmap"
@@ -230,7 +231,7 @@ def _without_the_limit(case: Case) -> Iterator[Finding]:
 # ------------------------------------------------------------------ time
 def _timer(death: Observation) -> Iterator[Finding]:
     signal = first_signal(death)
-    if signal in TIMERS:
+    if signal in TIMERS and not by_others(death, signal):
         yield finding(TIME, "signal", death, 4.5, TIMERS[signal])
         yield finding("external_signal", "signal", death, -3.0, TIMERS[signal])
     cpu = next((b for b in _bounds(death) if b.name == "cpu"), None)

@@ -78,10 +78,24 @@ def sent(observation: Observation, name: str) -> list[SignalSent]:
     return [one for one in observation.signals_sent if one.signal == name and not one.by_tool]
 
 
+def by_others(death: Observation, name: str) -> SignalSent | None:
+    """abort() sends its signal to itself; a handler that has saved sends the one that it got once more."""
+    first = initiating(death.deaths)
+    others = [one for one in sent(death, name) if one.from_pid not in (0, one.to_pid)]
+    return next((one for one in others if first and one.to_pid == first.pid), others[0] if others else None)
+
+
+def by_timer(death: Observation, name: str) -> bool:
+    """Whether the signal that began it was that of a timer of the process itself."""
+    first = initiating(death.deaths)
+    ran_out = any(one.by_timer and (first is None or one.to_pid == first.pid) for one in sent(death, name))
+    return ran_out and by_others(death, name) is None
+
+
 def describe(one: SignalSent) -> str:
     """For people."""
     if not one.from_pid:
-        return "the kernel"
+        return "a timer that it had set" if one.by_timer else "the kernel"
     where = "the process itself" if one.from_pid == one.to_pid else "of its own tree" if one.inside else "from outside its tree"
     return f"pid {one.from_pid} ({one.from_name or 'unknown'}), {where}"
 

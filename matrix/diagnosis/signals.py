@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from matrix.diagnosis import sigkill
 from matrix.diagnosis.cause import finding
 from matrix.diagnosis.limits import TIMERS
-from matrix.diagnosis.native import FAULTS
-from matrix.evidence.deaths import initiating
-from matrix.records import Finding, Observation, Scheduler, SignalSent
+from matrix.diagnosis.native import FAULTS, NATIVE_CRASH
+from matrix.records import Finding, Observation, Scheduler
 
 EXTERNAL, EXIT, TIME = "external_signal", "library_exit", "watchdog_or_time_limit"
 KILLED: dict[sigkill.Grade, float] = {
@@ -35,12 +34,22 @@ def findings(death: Observation, name: str) -> Iterator[Finding]:
         yield finding(cause, "scheduler", death, SAID_BY_SCHEDULER, f"{name}: {why}")
         if cause == TIME:
             yield finding(EXTERNAL, "signal", death, -2.0, f"{name} came for a reason that is known: {why}")
+    elif sigkill.by_timer(death, name):
+        yield from _ran_out(death, name)
     elif name == "SIGKILL":
         yield from _kill(death)
-    elif name in FAULTS:
+    elif name in FAULTS or (name in TIMERS and sigkill.by_others(death, name)):
         yield from _fault(death, name)
     elif name not in TIMERS and name != "SIGXFSZ":
         yield from _asked_to_end(death, name)
+
+
+def _ran_out(death: Observation, name: str) -> Iterator[Finding]:
+    """Any signal may be that of a timer of timer_create; then nobody sent it, and no instruction raised it."""
+    fact = f"{name} came from a timer that the program had set (timer_create): it ran out"
+    yield finding(TIME, "signal", death, NAMED, fact)
+    for cause in (EXTERNAL, EXIT, *NATIVE_CRASH):
+        yield finding(cause, "timer", death, -4.0, fact)
 
 
 def _kill(death: Observation) -> Iterator[Finding]:
@@ -57,20 +66,21 @@ def _kill(death: Observation) -> Iterator[Finding]:
 
 
 def _fault(death: Observation, name: str) -> Iterator[Finding]:
-    sent = _by_others(death, name)
+    sent = sigkill.by_others(death, name)
     if sent is None:
         yield finding(EXTERNAL, "signal", death, -4.0, f"{name} is raised by the program's own instructions")
-    elif sent.inside:
-        fact = f"{name} was sent by {sigkill.describe(sent)}"
-        yield finding(EXTERNAL, "signal", death, -2.0, fact)
+        return
+    fact = f"{name} was sent by {sigkill.describe(sent)}"
+    yield finding(EXTERNAL, "signal", death, -2.0 if sent.inside else 3.5, fact)
+    if sent.inside:
         yield finding(TIME, "sender", death, 3.0, fact)
-    else:
-        yield finding(EXTERNAL, "signal", death, 3.5, f"{name} was sent by {sigkill.describe(sent)}")
+    for cause in NATIVE_CRASH:
+        yield finding(cause, "sender", death, -4.0, fact)
 
 
 def _asked_to_end(death: Observation, name: str) -> Iterator[Finding]:
     """A helper of the program that sends one may stand for a scheduler, so `inside` says nothing; the program itself is no stranger."""
-    sent, all_sent = _by_others(death, name), sigkill.sent(death, name)
+    sent, all_sent = sigkill.by_others(death, name), sigkill.sent(death, name)
     if sent is None and all_sent and all_sent[0].from_pid:
         fact = f"{name} was sent by the program to itself, and by nobody else"
         yield finding(EXTERNAL, "signal", death, -2.0, fact)
@@ -79,13 +89,6 @@ def _asked_to_end(death: Observation, name: str) -> Iterator[Finding]:
     yield finding(EXTERNAL, "signal", death, 4.0, f"{name} is sent from outside the program's own instructions")
     if sent and not sent.inside:
         yield finding(EXTERNAL, "sender", death, 1.0, f"{name} was sent by {sigkill.describe(sent)}")
-
-
-def _by_others(death: Observation, name: str) -> SignalSent | None:
-    """abort() sends its signal to itself; a handler that has saved sends the one that it got once more."""
-    first = initiating(death.deaths)
-    others = [one for one in sigkill.sent(death, name) if one.from_pid not in (0, one.to_pid)]
-    return next((one for one in others if first and one.to_pid == first.pid), others[0] if others else None)
 
 
 def by_scheduler(job: Scheduler | None, at_unix_s: float) -> tuple[str, str]:

@@ -26,6 +26,8 @@ from pathlib import Path
 from matrix.evidence.exit import signal_name
 
 NAMES = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGABRT", "SIGKILL", "SIGTERM", "SIGXCPU")
+BY_A_PROCESS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGALRM", "SIGVTALRM", "SIGPROF")  # the kernel's own are many, and tell nothing
+SI_USER, SI_QUEUE, SI_TIMER = 0, -1, -2  # codes of a signal: kill, sigqueue, and a timer of timer_create
 EVENT = "events/signal/signal_generate"
 TRACEFS = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 FIELD = re.compile(r"field:[^;]*?\b(\w+)(?:\[\d+\])?;\s*offset:(\d+);")
@@ -47,6 +49,7 @@ class Event:
     to_pid: int
     from_pid: int  # 0: the kernel itself
     from_name: str  # "": it was gone when it was looked up
+    by_timer: bool  # of timer_create, which runs out in whatever process is running at that moment
     monotonic_s: float
 
 
@@ -79,13 +82,12 @@ class SignalWatch:
 
     def _open(self, event: int, offsets: dict[str, int]) -> None:
         self._offsets = offsets
-        numbers = " || ".join(f"sig == {int(getattr(signal, name))}" for name in NAMES)
+        text = ctypes.create_string_buffer(_filter().encode())
         for cpu in range(os.cpu_count() or 1):
             descriptor = _perf_event(event, cpu)
             if descriptor is None:  # a processor that is switched off
                 continue
             self._rings.append((descriptor, mmap.mmap(descriptor, (1 + PAGES) * mmap.PAGESIZE)))
-            text = ctypes.create_string_buffer(numbers.encode())
             if _libc().ioctl(descriptor, SET_FILTER, text):
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
@@ -93,14 +95,21 @@ class SignalWatch:
         """Body of a sample: pid and tid of who ran, time, size and fields of the trace."""
         sender, _, nanoseconds, _ = struct.unpack_from("=IIQI", body, 0)
         fields = {name: struct.unpack_from("=i", body, 20 + self._offsets[name])[0] for name in ("sig", "code", "pid")}
-        sender = 0 if fields["code"] > 0 else sender
+        sender = 0 if fields["code"] > 0 or fields["code"] == SI_TIMER else sender
         return Event(
             signal=signal_name(fields["sig"]) or str(fields["sig"]),
             to_pid=fields["pid"],
             from_pid=sender,
             from_name=_name(sender) if sender else "",
+            by_timer=fields["code"] == SI_TIMER,
             monotonic_s=nanoseconds / 1e9,
         )
+
+
+def _filter() -> str:
+    """In the words of the kernel's trace filters."""
+    always, sent = (" || ".join(f"sig == {int(getattr(signal, name))}" for name in names) for names in (NAMES, BY_A_PROCESS))
+    return f"{always} || ((code == {SI_USER} || code == {SI_QUEUE}) && ({sent}))"
 
 
 @functools.cache

@@ -90,6 +90,7 @@ def signals(watch: SignalWatch | None, pids: set[int], tool: frozenset[int], sta
             inside=event.from_pid in pids,
             by_tool=event.from_pid in tool,
             time_s=round(event.monotonic_s - started_monotonic_s, 6),
+            by_timer=event.by_timer,
         )
         for event in sent[-MOST_SIGNALS:]
     ]

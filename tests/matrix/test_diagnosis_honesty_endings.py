@@ -229,10 +229,24 @@ def main_died(signal: str) -> dict[str, Any]:
     return {**died(signal), "exit": Exit(returncode=-9, signal=signal), "deaths": [death]}
 
 
-@pytest.mark.parametrize("signal", ["SIGKILL", "SIGABRT"])
+@pytest.mark.parametrize("signal", ["SIGKILL", "SIGABRT", "SIGSEGV", "SIGFPE", "SIGALRM", "SIGPROF"])
 def test_a_watchdog_of_the_program_is_no_stranger(signal: str) -> None:
     found = of({**main_died(signal), "signals_sent": sends(signal, sender=9)})
     assert found.ranking[0].cause == "watchdog_or_time_limit"
+
+
+@pytest.mark.parametrize("signal", ["SIGABRT", "SIGSEGV", "SIGBUS", "SIGALRM", "SIGVTALRM"])
+def test_a_signal_that_usually_comes_from_the_program_is_a_strangers_when_a_stranger_sent_it(signal: str) -> None:
+    assert first(main_died(signal)) != "external_signal"
+    assert first({**main_died(signal), "signals_sent": sends(signal, sender=900, inside=False)}) == "external_signal"
+
+
+@pytest.mark.parametrize("signal", ["SIGTERM", "SIGKILL", "SIGABRT", "SIGHUP"])
+def test_any_signal_of_a_timer_that_the_program_had_set_is_a_time_limit_unless_somebody_sent_it_too(signal: str) -> None:
+    ran_out = [dataclasses.replace(one, by_timer=True) for one in sends(signal, sender=0)]
+    assert confirmed(of({**main_died(signal), "signals_sent": ran_out})) == "watchdog_or_time_limit"
+    sent = [*ran_out, *sends(signal, sender=900, inside=False)]
+    assert first({**main_died(signal), "signals_sent": sent}) == "external_signal"
 
 
 def test_an_abort_that_the_program_raises_is_no_watchdog() -> None:

@@ -15,6 +15,7 @@ import pytest
 from matrix.diagnosis import judge
 from matrix.evidence import cores, native_stacks
 from matrix.evidence.deaths import initiating
+from matrix.evidence.signals import watch
 from matrix.records import Observation
 from matrix.runner import cgroup
 from matrix.runner.patience import Limits
@@ -131,6 +132,37 @@ def test_a_signal_from_another_process_is_not_taken_for_our_own(observe: Observe
     seen = observe(f"import os, subprocess, time; subprocess.Popen(['kill', '-{number}', str(os.getpid())]); time.sleep(30)")
     assert (seen.exit.signal, seen.exit.ended_by, seen.memory.oom_kills or 0) == (name, "itself", 0)
     assert judge.outcome(seen).signature == name
+
+
+def _needs_trace() -> None:
+    if why_not := watch().why_not:
+        pytest.skip(why_not)
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGALRM"])
+def test_a_signal_that_the_kernel_usually_raises_has_a_sender_when_a_process_sent_it(observe: Observe, name: str) -> None:
+    _needs_trace()
+    number = getattr(signal, name)
+    seen = observe(f"import os, subprocess, time; subprocess.Popen(['kill', '-{number}', str(os.getpid())]); time.sleep(30)")
+    assert [(one.from_pid > 0, one.by_timer) for one in seen.signals_sent if one.signal == name and not one.by_tool] == [(True, False)]
+
+
+TIMER = """
+import ctypes, struct, time
+libc, timer = ctypes.CDLL(None), ctypes.c_void_p()
+event = struct.pack("=Qii", 0, {number}, 0).ljust(64, bytes(1))  # struct sigevent: its value, the signal, SIGEV_SIGNAL
+libc.timer_create(time.CLOCK_MONOTONIC, event, ctypes.byref(timer))
+libc.timer_settime(timer, 0, struct.pack("=4q", 0, 0, 0, 300_000_000), None)
+while True: pass
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL"])
+def test_a_signal_of_a_timer_that_the_program_set_is_nobody_elses(observe: Observe, name: str) -> None:
+    _needs_trace()
+    seen = observe(TIMER.format(number=int(getattr(signal, name))))
+    assert seen.exit.signal == name
+    assert [(one.from_pid, one.by_timer) for one in seen.signals_sent if one.signal == name and not one.by_tool] == [(0, True)]
 
 
 # ------------------------------------------------------------------ memory
