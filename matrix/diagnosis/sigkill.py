@@ -18,6 +18,7 @@ Grade = Literal[
     "memory at its limit",
     "our own limit",
     "limit of processor time",
+    "a timer of its own",
     "its own tree",
     "another process",
     "unknown",
@@ -53,6 +54,8 @@ def attribute(observation: Observation) -> Attribution | None:
         return Attribution(grade="our own limit", text=f"it had used the {seconds} s of processor time that limits.cpu_time allows")
     if seconds := _own_cpu_limit(observation, death):
         return Attribution(grade="limit of processor time", text=f"it had used the {seconds} s that its own hard limit of it allows")
+    if by_timer(observation, "SIGKILL"):
+        return Attribution(grade="a timer of its own", text=f"a timer that {who} had set (timer_create) ran out")
     looked = f"{_log_says(observation)}, {_counter_says(memory)}, {_curve_says(memory)}"
     if _at_limit(memory):
         return Attribution(grade="memory at its limit", text=looked)

@@ -17,6 +17,7 @@ KILLED: dict[sigkill.Grade, float] = {
     "memory at its limit": -1.0,
     "our own limit": -4.0,
     "limit of processor time": -4.0,
+    "a timer of its own": -4.0,
     "its own tree": -2.0,
     "another process": 3.0,
     "unknown": 1.0,

@@ -273,8 +273,9 @@ def test_a_counter_without_the_log_and_a_kill_by_the_kernel_itself_are_unknown()
     seen = Observation(attempt="1", key="k", trial=Trial(id=1, cell={}), wall_s=3.0, started_unix_s=0.0, **main_died("SIGKILL"))
     unread = dataclasses.replace(seen, not_collected=[NotCollected(what="kernel log", why="not permitted")])
     kernel = dataclasses.replace(seen, signals_sent=sends("SIGKILL", sender=0, inside=False))
-    grades = [found.grade for found in map(attribute, (seen, unread, kernel)) if found]
-    assert grades == ["another process", "unknown", "unknown"]
+    timer = dataclasses.replace(seen, signals_sent=[dataclasses.replace(one, by_timer=True) for one in kernel.signals_sent])
+    grades = [found.grade for found in map(attribute, (seen, unread, kernel, timer)) if found]
+    assert grades == ["another process", "unknown", "unknown", "a timer of its own"]
 
 
 def test_a_hard_limit_of_processor_time_that_the_program_set_is_a_time_limit() -> None:
