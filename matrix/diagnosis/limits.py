@@ -53,6 +53,7 @@ LIFTED = {
     "cpu": TIME,
     "stack": "stack_overflow",
 }
+ENOUGH_RUNS = 2
 HIGHER = 1.5  # times a limit: a higher one
 SAID = {
     "too many files": (RESOURCE, 3.5),
@@ -126,6 +127,7 @@ def findings(case: Case) -> Iterator[Finding]:
         yield from _room(case, death)
         yield from _mapped(death)
     if case.deaths:
+        yield from _only_in_deaths(case)
         yield from _timing(case)
         yield from _without_the_limit(case)
 
@@ -175,6 +177,19 @@ def _counts(death: Observation) -> Iterator[Finding]:
         fact = "SIGXFSZ: the kernel sends it when a file grows beyond the limit of file sizes"
         yield finding(RESOURCE, "signal", death, 4.5, fact)
         yield finding("external_signal", "signal", death, -3.0, fact)
+
+
+def _only_in_deaths(case: Case) -> Iterator[Finding]:
+    """A count that was all used up whenever it died and never when it lived: being near a limit alone may be how a pool is meant to be."""
+    for name in COUNTED:
+        dying, living = (
+            [bound for run in runs for bound in _bounds(run) if bound.name == name and bound.used is not None]
+            for runs in (case.deaths, case.survivors)
+        )
+        if min(len(dying), len(living)) >= ENOUGH_RUNS and all((bound.used or 0) >= bound.soft for bound in dying):
+            most = max(bound.used or 0 for bound in living)
+            fact = f"in {len(dying)} runs that died all {dying[0].soft} {COUNTS[name]} were in use, in those that lived {most} at most"
+            yield finding(RESOURCE, "only in deaths", case.deaths[0], -1.5 if any(map(_reached, living)) else 1.5, fact)
 
 
 def _reached(bound: Bound) -> bool:

@@ -286,6 +286,18 @@ def test_a_hard_limit_of_processor_time_that_the_program_set_is_a_time_limit() -
     assert first(early) == "external_signal"
 
 
+def test_a_count_that_was_used_up_in_every_death_and_in_no_survivor_is_shown_to_be_it() -> None:
+    def has(used: int) -> dict[str, Any]:
+        return {"settings": [ProcessSettings(pid=7, role="main", last_s=2.5, bounds=[Bound(name="pids", soft=90, hard=90, used=used)])]}
+
+    def probability(*, living: int, dying: int = 90) -> float:
+        deaths = {("u", number): {**main_died("SIGABRT"), **has(dying)} for number in (1, 2)}
+        found = verdict({**deaths, **{("v", number): lived(**has(living)) for number in (1, 2)}})
+        return next((entry.probability for entry in found.ranking if entry.cause == "resource_limit"), 0.0)
+
+    assert probability(living=90) < probability(living=9, dying=85) < probability(living=9)
+
+
 # ------------------------------------------------------------------ words and devices
 WORDS: list[tuple[str, Any, str]] = [
     ("binary_incompatibility", "missing symbol", "plugin skipped: undefined symbol: x"),
