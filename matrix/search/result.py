@@ -169,7 +169,8 @@ def _tried(view: View, found: verify.Check) -> Fix | None:
 
 def _likely_fix(view: View) -> Fix | None:
     """Of the changes that probably survive the cheapest; it is not verified."""
-    return next((_fix(view, dict([change])) for change in view.likely_survivors()), None)
+    able = (dict([change]) for change in view.likely_survivors())
+    return next((_fix(view, changes) for changes in able if not verify.rejected(view, changes)), None)
 
 
 def _other_fixes(view: View, found: verify.Check) -> list[Fix]:
@@ -205,6 +206,8 @@ def _reasons(view: View, found: verify.Check, tally: Tally) -> list[str]:
     if not tally.deaths:
         return ["the crash was not reproduced"]
     if found.fix is None:
+        if view.ways_out():
+            return ["no contrast: whatever survives has died of it at times too, or ends in other ways"]
         alive = any(state == "open" and view.tally(change).survivals for change, state in view.states().items())
         return ["no contrast: nothing that may be a fix " + ("has survived often enough" if alive else "survives")]
     reasons = []
