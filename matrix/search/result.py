@@ -73,7 +73,7 @@ def build(view: View, *, seed: int, complete: bool, stopped: str | None, why_nex
     culprit, probability = _answer(view, decided=not (complete and reasons)) if reproduced else ({}, 0.0)
     guessed = culprit != view.culprit()
     if guessed:
-        reasons.insert(0, f"that it takes {axes_of(culprit)} has probability {probability:.2f}, below {view.confidence:g}")
+        reasons.insert(0, f"the likeliest conditions ({axes_of(culprit)}) have probability {probability:.2f}, below {view.confidence:g}")
     if reasons and stopped:
         reasons.append(f"the search was ended: {stopped}")
     main = view.ledger.main_signature()
