@@ -8,7 +8,7 @@ from matrix.records import Ranked, Rate, Verdict, describe_cell
 from reports.ending import ending
 from reports.folder import RunFolder
 from reports.model import Line, Span, Tone, line, strong
-from reports.text import at_most, duration, interval, listed, one_line, percent, plural, sentence, span_of
+from reports.text import at_most, clean_runs, duration, interval, listed, one_line, percent, plural, sentence, span_of
 from reports.words import FIXES, GRADES, STATUSES, clause, title
 
 _WELL = {"healthy", "not_reproduced"}
@@ -99,8 +99,9 @@ def _why(folder: RunFolder, verdict: Verdict) -> Line:
     if verdict.status in _WELL or first is None or first.cause in {"unknown", "healthy"} or verdict.status == "inconclusive":
         return headline(folder)
     culprit = " ".join(f"{axis}={listed([str(value) for value in values])}" for axis, values in first.culprit.items())
-    place = f" It takes {one_line(culprit, 160)}." if culprit else ""
-    likely = "" if verdict.status == "diagnosed" else "Probably: "
+    known = verdict.status == "diagnosed"
+    place = f" It {'takes' if known else 'probably takes'} {one_line(culprit, 160)}." if culprit else ""
+    likely = "" if known else "Probably: "
     return line(likely, strong(f"{title(first)}"), f": {clause(first)}.{place}")
 
 
@@ -128,7 +129,7 @@ def _fix(verdict: Verdict) -> Line:
         return line("None is needed." if verdict.status in _WELL else "None was found.")
     bound = fix.failure_rate_upper_95
     limit = f"; {at_most(bound)}" if bound else ""
-    tried = f"{plural(fix.clean_runs, 'fresh run')} without a death{limit}" if fix.clean_runs else "not tried on fresh runs"
+    tried = f"{clean_runs(fix)} without a death{limit}" if fix.clean_runs else "not tried on fresh runs"
     change = {**fix.set, **fix.env, **fix.limits, **fix.packages}
     state = "verified" if fix.verified else "not verified yet"
     return line(strong(describe_cell(change) or sentence(fix.advice)), f" {FIXES[fix.kind]} ({state}: {tried}). ", Span("How", "#now"))

@@ -10,7 +10,7 @@ import shlex
 from matrix.records import Attempt, Cell, Fix, Observation
 from reports.ending import ending
 from reports.folder import AttemptFolder, RunFolder
-from reports.text import at_most, duration, one_line, plural
+from reports.text import at_most, clean_runs, duration, one_line, plural
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OUT = "\ue000"  # stands for the attempt's folder until everything else is quoted; a private character that no command line holds
@@ -118,7 +118,7 @@ def verified(fix: Fix) -> str:
     bound = fix.failure_rate_upper_95
     limit = f"; {at_most(bound)}" if bound else ""
     state = "" if fix.verified else " That is not enough yet to call it verified."
-    return f"{plural(fix.clean_runs, 'fresh run')}{steps}, none died{limit}.{state}"
+    return f"{clean_runs(fix)}{steps}, none died{limit}.{state}"
 
 
 def not_verified(folder: RunFolder, fix: Fix) -> str:

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from matrix.records import Rate, RateInterval
+from matrix.records import Fix, Rate, RateInterval
 
 _TERMINAL_CODE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)")
 _LONGEST = 2000
@@ -89,6 +89,11 @@ def rate(bound: Rate) -> str:
         if bound.per == "step" and bound.value > 0
         else f"in {percent(bound.value)} of the {bound.per}s"
     )
+
+
+def clean_runs(fix: Fix) -> str:
+    """`5 fresh runs`; of a change that is not verified some may have been used to find it."""
+    return plural(fix.clean_runs, "fresh run" if fix.verified else "run")
 
 
 def at_most(bound: Rate) -> str:

@@ -7,7 +7,7 @@ from reports.ending import ending, how_it_ended
 from reports.folder import AttemptFolder, RunFolder
 from reports.package.choose import Chosen, distance
 from reports.render_markdown import code, escape
-from reports.text import duration, interval, listed, one_line, percent, plural, sentence, size
+from reports.text import clean_runs, duration, interval, listed, one_line, percent, plural, sentence, size
 from reports.words import clause, title
 
 MOST = 4  # lines of a list, so that it stays one page
@@ -69,7 +69,7 @@ def _verdict(verdict: Verdict | None) -> list[str]:
     if verdict.crash_rate and verdict.status not in ("healthy", "not_reproduced"):
         lines.append(f"The configuration above fails {interval(verdict.crash_rate)}.")
     if fix := verdict.fix:
-        tested = f"{plural(fix.clean_runs, 'fresh run')} without a failure" if fix.clean_runs else "not tried on fresh runs"
+        tested = f"{clean_runs(fix)} without a failure" if fix.clean_runs else "not tried on fresh runs"
         lines.append(
             f"What helps: {code(describe_cell(fix.set))} ({fix.kind}; {tested}). {escape(sentence(fix.advice)) if fix.advice else ''}"
         )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matrix.records import Rate, RateInterval
-from reports.text import clean, duration, interval, listed, one_line, percent, plural, rate, sentence, size, span_of
+from matrix.records import Fix, Rate, RateInterval
+from reports.text import clean, clean_runs, duration, interval, listed, one_line, percent, plural, rate, sentence, size, span_of
 
 
 @pytest.mark.parametrize(
@@ -106,3 +107,8 @@ def test_lists_and_numbers_are_short() -> None:
     assert span_of([951, 11, 11, 12]) == "11, 12, 951"
     assert span_of(list(range(11, 2000))) == "11 to 1,999"
     assert [plural(1, "run"), plural(2, "process"), plural(12000, "step")] == ["1 run", "2 processes", "12,000 steps"]
+
+
+def test_runs_of_a_change_that_is_not_verified_are_not_called_fresh() -> None:
+    fix = Fix(kind="avoids", set={"bs": 8}, cell={"bs": 8}, advice="use a batch of 8", clean_runs=9)
+    assert [clean_runs(dataclasses.replace(fix, verified=verified)) for verified in (True, False)] == ["9 fresh runs", "9 runs"]
