@@ -21,13 +21,14 @@ def advise(search: Search, case: Case, cause: str) -> None:
 
     All of it each time: what was said while another cause was leading holds no more."""
     search.withdraw_advice()
-    at_the_edge = any(edges.narrow(case, cause, survivor.trial.cell) for _, survivor in case.beside)
-    for axis, survivor in case.beside:
-        value, cell = survivor.trial.cell[axis], survivor.trial.cell
+    changes = {(axis, survivor.trial.cell[axis]): survivor.trial.cell for axis, survivor in case.beside}
+    narrow = edges.narrow(case, cause)
+    near = {change for change, cell in changes.items() if narrow(cell)}
+    for change, cell in changes.items():
         if why := hides(case, cell):
-            search.veto(axis, value, why)
-        elif is_gone(case, cause, cell) or (at_the_edge and not edges.narrow(case, cause, cell)):
-            search.prefer_fix(axis, value)
+            search.veto(*change, why)
+        elif is_gone(case, cause, cell) or (near and change not in near):
+            search.prefer_fix(*change)
 
 
 def hides(case: Case, cell: Cell) -> str | None:

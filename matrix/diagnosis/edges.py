@@ -11,10 +11,12 @@ from matrix.records import Cell, Filesystem, Observation
 LITTLE = 0.1  # of the limit
 
 
-def narrow(case: Case, cause: str, cell: Cell) -> str | None:
-    """What the surviving runs of a cell had left, in words, when that is little; None: enough, or nobody knows."""
+def narrow(case: Case, cause: str) -> Callable[[Cell], str | None]:
+    """Of a cell: what its surviving runs had left, in words, when that is little; None: enough, or nobody knows."""
     looked = _looked_at(case, cause)
-    return next((why for survivor in case.survivors_of(cell) if looked and (why := looked(survivor))), None)
+    if looked is None:
+        return lambda cell: None
+    return lambda cell: next((why for survivor in case.survivors_of(cell) if (why := looked(survivor))), None)
 
 
 def _looked_at(case: Case, cause: str) -> Callable[[Observation], str | None] | None:

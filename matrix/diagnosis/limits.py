@@ -53,7 +53,7 @@ LIFTED = {
     "cpu": TIME,
     "stack": "stack_overflow",
 }
-ENOUGH_RUNS = 2
+ENOUGH_RUNS = 2  # of either kind, before what they have in common tells anything
 HIGHER = 1.5  # times a limit: a higher one
 SAID = {
     "too many files": (RESOURCE, 3.5),

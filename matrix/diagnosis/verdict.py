@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from matrix.diagnosis import catalogue, cures, edges, memory, pattern, ranking, stalls
 from matrix.diagnosis.case import Case
-from matrix.records import CrashPattern, Failure, Fix, Grade, Observation, Ranked, Status, Verdict, describe_cell
+from matrix.records import Cell, CrashPattern, Failure, Fix, Grade, Observation, Ranked, Status, Verdict, describe_cell
 from matrix.search import Result
 
 
@@ -18,8 +18,9 @@ def build(case: Case, *, name: str, complete: bool, wall_s: float) -> Verdict:
     findings = ranking.collect(case)
     ranked = ranking.rank(case, findings) if result.reproduced else _healthy(case)
     status = _status(result, ranked[0])
-    fix = _fix(case, ranked[0].cause, result.fix) if result.fix else None
-    others = [_fix(case, ranked[0].cause, other) for other in result.other_fixes]
+    narrow = edges.narrow(case, ranked[0].cause)
+    fix = _fix(case, ranked[0].cause, result.fix, narrow) if result.fix else None
+    others = [_fix(case, ranked[0].cause, other, narrow) for other in result.other_fixes]
     if fix and fix.kind == "hides":
         others, fix = [fix, *others], None
     others.sort(key=lambda other: (other.kind == "hides", other.kind == "avoids"))
@@ -95,7 +96,7 @@ def _rises(observation: Observation) -> bool:
     return observation.curve is not None and observation.curve.shape not in ("flat", "plateau", "unknown")
 
 
-def _fix(case: Case, cause: str, fix: Fix) -> Fix:
+def _fix(case: Case, cause: str, fix: Fix, narrow: Callable[[Cell], str | None]) -> Fix:
     """The search's fix with what the evidence says about it: a change that is shown to remove the fault cures."""
     if fix.kind == "hides":
         return fix
@@ -105,7 +106,7 @@ def _fix(case: Case, cause: str, fix: Fix) -> Fix:
     advice = f"{fix.advice} {cures.ADVICE[cause]}" if kind == "cures" and cause in cures.ADVICE else fix.advice
     if cause in (memory.RETENTION, memory.ALLOCATOR) and (left := memory.still_grows(case, fix.cell)):
         advice = f"{advice} It is no cure: {left}."
-    if near := edges.narrow(case, cause, fix.cell):
+    if near := narrow(fix.cell):
         advice = f"{advice} It survives at the edge: {near}."
     return dataclasses.replace(fix, kind=kind, advice=advice)
 

@@ -11,7 +11,7 @@ from matrix.search.decode import Combination, View
 from matrix.search.grid import Change
 from matrix.search.ledger import Tally, signature_of
 from matrix.search.stats import Beta, upper95
-from matrix.search.words import axes_of, changed, learnt_of, never_tested, tried
+from matrix.search.words import changed, learnt_of, never_tested, tried
 
 LEADING = 3  # crash sets that are named
 
@@ -73,7 +73,8 @@ def build(view: View, *, seed: int, complete: bool, stopped: str | None, why_nex
     culprit, probability = _answer(view, decided=not (complete and reasons)) if reproduced else ({}, 0.0)
     guessed = culprit != view.culprit()
     if guessed:
-        reasons.insert(0, f"the likeliest conditions ({axes_of(culprit)}) have probability {probability:.2f}, below {view.confidence:g}")
+        likeliest = changed({axis: "|".join(map(str, values)) for axis, values in culprit.items()})
+        reasons.insert(0, f"the likeliest conditions ({likeliest}) have probability {probability:.2f}, below {view.confidence:g}")
     if reasons and stopped:
         reasons.append(f"the search was ended: {stopped}")
     main = view.ledger.main_signature()
@@ -104,9 +105,8 @@ def _answer(view: View, *, decided: bool) -> tuple[dict[str, list[Value]], float
     """The culprit with its probability.  Where nothing more will be asked and the runs did not suffice, what is likelier than not tells
     more than nothing, as long as its probability stands beside it."""
     likely = {} if decided else view.likely()
-    if likely and view.probability(likely) > view.probability():
-        return likely, view.probability(likely)
-    return view.culprit(), view.probability()
+    probability = view.probability(likely) if likely else 0.0
+    return (likely, probability) if probability > view.probability() else (view.culprit(), view.probability())
 
 
 # ------------------------------------------------------------------ facts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from matrix.records import Cell, Fix, Value
@@ -23,11 +22,6 @@ def changed(changes: Cell) -> str:
     """`bs=8, omp=plain and accum=1`."""
     parts = [f"{name}={value}" for name, value in changes.items()]
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-
-
-def axes_of(culprit: Mapping[str, list[Value]]) -> str:
-    """`bs=16|32 and mining=sync`."""
-    return " and ".join(f"{name}={'|'.join(map(str, values))}" for name, values in culprit.items())
 
 
 def tried(fix: Fix) -> str:
