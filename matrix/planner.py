@@ -222,7 +222,8 @@ class Planner:
         advise(self.search, case, self._write(case, complete=False).ranking[0].cause)
 
     def _suspect(self, case: Case) -> None:
-        """What the first death alone says of the axes; later ones are the search's own evidence, and must not count twice."""
+        """What the first death alone says of the axes and of how often it comes; later ones are the search's own evidence, and must not
+        count twice."""
         if self._suspected or not case.bad_deaths:
             return
         self._suspected = True
@@ -230,6 +231,7 @@ class Planner:
         shares = {entry.cause: entry.probability for entry in ranking.rank(alone, ranking.collect(alone))}
         if weights := suspects.weights(self.spec, shares, catalogue.CAUSES):
             self.search.suspect_axes(weights)
+        self.search.expect_every_time(suspects.every_time(shares, catalogue.CAUSES))
 
     def _crash_rate(self) -> float:
         """Share of deaths among the answers of the calibration."""

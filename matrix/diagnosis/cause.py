@@ -19,12 +19,16 @@ class Cause:
 
     What is not listed has nothing to do with the cause.  The chances are rounded judgements: an intervention that removes
     the mechanism has 0.9 (it may not reach it), one that often disturbs it 0.5, one that shifts timing only 0.2.
+
+    `every_time`: of its crashes, the share that come in every run in which their conditions hold.  A limit is reached again, a race is
+    won now and then; a rounded judgement too.
     """
 
     name: str
     title: str
     clause: str  # follows "because"; explains the cause in general and claims nothing about a run
     remedies: tuple[Remedy, ...]  # the least invasive first
+    every_time: float = 0.5
     references: tuple[str, ...] = ()
     cures_it: Mapping[str, float] = dataclasses.field(default_factory=dict)
 

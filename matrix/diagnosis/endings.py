@@ -52,6 +52,7 @@ CAUSES = (
         name=EXTERNAL,
         title="A signal from outside",
         clause="another process, a terminal, a pipe or a scheduler sends a signal that ends the job; the job itself does nothing wrong",
+        every_time=0.7,
         remedies=(
             remedy("axis", "the launch without the sender: no pipe to a reader that may end, no time limit of the launcher"),
             remedy("limit", "a longer reservation, or a queue that does not pre-empt"),
@@ -64,6 +65,7 @@ CAUSES = (
         name=EXIT,
         title="A library ends the process",
         clause="a library or a handler ends the process itself (exit, _exit, abort), without a traceback and sometimes with status 0",
+        every_time=0.95,
         remedies=(
             remedy("axis", "the setting under which that path is not taken"),
             remedy("code", "check the argument before the call; run the library in a process of its own"),
@@ -73,12 +75,14 @@ CAUSES = (
         name=EXCEPTION,
         title="An ordinary Python exception",
         clause="an exception in Python code ends the job; the traceback in its output says where",
+        every_time=0.9,
         remedies=(remedy("code", "the last line of the traceback says what to repair"),),
     ),
     Cause(
         name=BINARY,
         title="Native packages that do not fit together",
         clause="a native package was built against a different version of another package or library than the one that is loaded",
+        every_time=0.98,
         remedies=(
             remedy("package", "versions that were built for each other (pip check; one channel for all native packages)"),
             remedy("package", "a build of the extension from source on this machine", "time"),
@@ -90,6 +94,7 @@ CAUSES = (
         name=DEVICE,
         title="A fault of the device or its backend",
         clause="the accelerator's driver, backend or memory fails; the same job does not fail on another device",
+        every_time=0.7,
         remedies=(
             remedy("axis", "another device, or the setting under which it does not fail", "speed"),
             remedy("package", "another version of the driver or of the backend"),

@@ -33,6 +33,7 @@ CAUSES = (
         name=DIVERGED,
         title="Numbers became NaN or infinite",
         clause="values become NaN or infinite, and later code that cannot handle them stops, loops or crashes",
+        every_time=0.8,
         remedies=(
             remedy("axis", "a smaller learning rate, or another precision"),
             remedy("code", "clip gradients; check for values that are not finite before native code gets them"),
@@ -43,6 +44,7 @@ CAUSES = (
         name=CORRUPT,
         title="Damaged input data",
         clause="one record or file of the input is damaged, and the code that reads it dies there every time",
+        every_time=0.9,
         remedies=(
             remedy("code", "replace or skip the record; check files by their checksums before a run"),
             remedy("axis", "another source of data"),

@@ -21,6 +21,7 @@ CAUSES = (
         title="Fork after threads were started",
         clause="a process is forked after native threads have started: the copy inherits locks and thread pools whose threads do not "
         "exist in it",
+        every_time=0.6,
         remedies=(
             remedy("axis", "spawn or forkserver as start method", "slower starts; objects must be picklable"),
             remedy("environment", "one thread for OpenMP and BLAS", "speed; locks of other threads stay dangerous"),

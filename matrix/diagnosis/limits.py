@@ -72,6 +72,7 @@ CAUSES = (
         name=RESOURCE,
         title="A limit other than memory was reached",
         clause="the program reaches a limit of the operating system: open files, processes and threads, address space or locked memory",
+        every_time=0.95,
         remedies=(
             remedy("axis", "the setting that uses fewer of them"),
             remedy("limit", "a higher limit (ulimit -n, -u, -v; pids of the container)", "a leak only dies later"),
@@ -85,6 +86,7 @@ CAUSES = (
         title="A time limit or a watchdog",
         clause="something ends the job after a fixed time, whatever step it has reached: a processor-time limit, a timer, a watchdog or "
         "a scheduler",
+        every_time=0.9,
         remedies=(
             remedy("limit", "a longer limit"),
             remedy("axis", "less work in a run"),
@@ -97,6 +99,7 @@ CAUSES = (
         name=FULL,
         title="Shared memory or disk full",
         clause="/dev/shm or a file system runs full; a write to mapped memory there ends in SIGBUS, other writes fail or are lost",
+        every_time=0.9,
         remedies=(
             remedy("axis", "fewer workers, smaller batches, or less prefetch"),
             remedy("limit", "a larger /dev/shm (docker --shm-size) or disk"),
@@ -109,6 +112,7 @@ CAUSES = (
         name=CHANGED,
         title="A mapped file changed while it was read",
         clause="a file is shortened or replaced while it is mapped into memory, and reading the part that is gone ends in SIGBUS",
+        every_time=0.6,
         remedies=(
             remedy("axis", "no writer beside the readers"),
             remedy("code", "write a new file and rename it over the old one; readers keep the old one"),

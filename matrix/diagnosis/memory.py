@@ -23,6 +23,7 @@ CAUSES = (
         name=WORKING_SET,
         title="One step needs more memory than there is",
         clause="the memory that one step needs, which grows with the batch and not with the number of steps, does not fit below the limit",
+        every_time=0.95,
         remedies=(
             remedy("axis", "smaller batches with more accumulation", "speed"),
             remedy("limit", "a higher memory limit"),
@@ -34,6 +35,7 @@ CAUSES = (
         name=RETENTION,
         title="Memory kept from step to step",
         clause="something keeps data or graphs of earlier steps alive, so that memory grows with every step until it reaches the limit",
+        every_time=0.95,
         remedies=(
             remedy("axis", "the setting under which it is not kept"),
             remedy("code", "keep numbers, not tensors (.item(), .detach()); bound caches and histories"),
@@ -46,6 +48,7 @@ CAUSES = (
         name=WORKERS,
         title="Every worker holds its own copy",
         clause="each worker process holds its own copy of data or caches, so that memory grows with the number of workers past the limit",
+        every_time=0.9,
         remedies=(
             remedy("axis", "fewer workers", "loading speed"),
             remedy("code", "data in arrays or files that workers share, instead of Python objects"),
@@ -59,6 +62,7 @@ CAUSES = (
         title="Freed memory is not given back",
         clause="the allocator keeps memory that the program has freed (per-thread arenas, fragmentation, huge pages), and the process "
         "grows to the limit although little is in use",
+        every_time=0.85,
         remedies=(
             remedy("environment", "MALLOC_ARENA_MAX=1 or 2, or another allocator by LD_PRELOAD", "contention between threads"),
             remedy("environment", "MALLOC_MMAP_THRESHOLD_=32768 where blocks are freed or shrunk between others that stay", "speed"),

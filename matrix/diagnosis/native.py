@@ -64,6 +64,7 @@ CAUSES = (
         name=OVERFLOW,
         title="A stack overflow",
         clause="deep recursion or large local arrays in native code use up the stack of a thread",
+        every_time=0.95,
         remedies=(
             remedy("environment", "a larger OMP_STACKSIZE for OpenMP threads", "memory for every thread"),
             remedy("limit", "a larger stack limit (ulimit -s) before the start", "memory for every thread"),
@@ -89,6 +90,7 @@ CAUSES = (
         name=ARGUMENT,
         title="Native code is given something it does not check",
         clause="native code is called with an index, shape, layout or pointer that it does not check, and reads or writes outside its data",
+        every_time=0.9,
         remedies=(
             remedy("axis", "the setting under which the argument stays in range"),
             remedy("code", "check indices, dtypes, contiguity and lifetimes before the call"),
@@ -100,6 +102,7 @@ CAUSES = (
         name=RACE,
         title="Two threads in native code that is not thread-safe",
         clause="two threads use the same native object at the same time although it allows only one, so that the outcome depends on timing",
+        every_time=0.1,
         remedies=(
             remedy("axis", "no second thread at that place"),
             remedy("environment", "one thread", "speed, and it hides the race"),
@@ -112,6 +115,7 @@ CAUSES = (
         name=ILLEGAL,
         title="An instruction that this processor lacks",
         clause="native code uses a processor instruction that this machine does not have",
+        every_time=0.98,
         remedies=(
             remedy("environment", "a plain code path (ATEN_CPU_CAPABILITY=default, OPENBLAS_CORETYPE, NPY_DISABLE_CPU_FEATURES)", "speed"),
             remedy("package", "a build for this processor"),

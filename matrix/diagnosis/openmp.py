@@ -22,6 +22,7 @@ CAUSES = (
         name=CAUSE,
         title="Two OpenMP runtimes in one process",
         clause="two copies of an OpenMP runtime are loaded into one process, and the second one to be used aborts the process",
+        every_time=0.95,
         remedies=(
             remedy("axis", "one copy of the runtime for everything in the process"),
             remedy("package", "all native packages from one source, so that they share one runtime"),

@@ -41,6 +41,7 @@ CAUSES = (
         name=STALL,
         title="Busy, but no longer making progress",
         clause="a loop or a spinning lock uses the processor and makes no progress",
+        every_time=0.7,
         remedies=(
             remedy("axis", "fewer threads, as many as there are processors"),
             remedy("environment", "OMP_WAIT_POLICY=passive, or no GOMP_SPINCOUNT", "latency of parallel regions"),

@@ -1,4 +1,4 @@
-"""Which axes probably take part in the crash, by what the first death shows: the search starts from there.
+"""Which axes probably take part in the crash, and whether it comes every time, by what the first death shows: the search starts there.
 
 An axis is judged by the environment variables that it sets, never by its name or its values.  A variable that one of the tool's
 own interventions sets is a lever of every cause that the intervention cures (`Cause.cures_it`).
@@ -36,6 +36,7 @@ LEVERS = {  # variables, by how they begin -> the intervention that sets them
     "NCCL_": "nccl_debug",
 }
 USUAL = 0.15  # chance that an axis takes part, of which nothing is known
+EVEN = 0.5
 LEAST = 0.5  # the catalogue does not know every lever: what is not listed loses no more than half
 
 
@@ -48,6 +49,11 @@ def weights(spec: Spec, shares: Mapping[str, float], causes: Mapping[str, Cause]
         if probes := _levers(axis):
             found[axis.name] = sum(share * _times(causes[cause], probes) if cause in causes else share for cause, share in shares.items())
     return found
+
+
+def every_time(shares: Mapping[str, float], causes: Mapping[str, Cause]) -> float:
+    """How likely a crash of these causes is to come in every run, for `Search.expect_every_time`; of `unknown` nobody knows."""
+    return sum(share * (causes[cause].every_time if cause in causes else EVEN) for cause, share in shares.items())
 
 
 def _times(cause: Cause, probes: set[str]) -> float:

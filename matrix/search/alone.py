@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from statistics import median
 
 from matrix.records import Cell
@@ -31,20 +32,33 @@ def untried(view: View) -> list[Cell]:
 
 def dying_late(view: View) -> list[Cell]:
     """Single changes of ordered axes that were seen to die only together with others, and much later than the known-bad cell: whatever
-    fills up more slowly there may never be full when they come alone.  Of each axis and side the farthest."""
-    usual = [steps for steps, changes in _death_steps(view) if not changes]
+    fills up more slowly there may never be full when they come alone.  Of each axis and side the farthest; the most suspicious first,
+    since what it does alone may explain the others: of what fills up, changes multiply the steps."""
+    deaths = _death_steps(view)
+    usual = [steps for steps, changes in deaths if not changes]
     if view.belief is None or not usual or max(usual) > LATE * min(usual):  # the last: it dies at any time
         return []
+    limit = LATE * median(usual)
+    slowing = {change: max(1.0, steps / median(usual)) for steps, changes in deaths if len(changes) == 1 for change in changes.items()}
     earliest: dict[Change, float] = {}
-    for steps, changes in _death_steps(view):
+    for steps, changes in deaths:
         for change in changes.items():
-            earliest[change] = min(steps, earliest.get(change, math.inf))
+            others = math.prod(slowing.get(other, 1.0) for other in changes.items() if other != change)
+            earliest[change] = min(steps / others, earliest.get(change, math.inf))
+    late = [change for change, steps in earliest.items() if steps > limit and view.grid.axes[change[0]].ordered]
     farthest: dict[tuple[str, bool], Change] = {}
-    late = [change for change, steps in earliest.items() if steps > LATE * median(usual) and view.grid.axes[change[0]].ordered]
     for change in sorted(late, key=view.grid.distance):
         farthest[change[0], _side(view, change)] = change
-    tallies = [(cell, view.ledger.tally(cell)) for cell in (view.grid.apply(dict([change])) for change in farthest.values())]
+    often = Counter(change for steps, changes in deaths if steps > limit for change in changes.items())
+    suspicious = sorted(farthest.values(), key=lambda change: (-often[change], -_times(view, change)))
+    tallies = [(cell, view.ledger.tally(cell)) for cell in (view.grid.apply(dict([change])) for change in suspicious)]
     return [cell for cell, tally in tallies if not (tally.survivals or tally.deaths or tally.neutral or tally.unavailable)]
+
+
+def _times(view: View, change: Change) -> float:
+    """How much more or less of a quantity the change is, as a logarithm; 0 of what is no positive number."""
+    values = [float(value) for value in (change[1], view.grid.known_bad[change[0]]) if isinstance(value, int | float) and value > 0]
+    return abs(math.log(values[0] / values[1])) if len(values) == 2 else 0.0
 
 
 def _death_steps(view: View) -> list[tuple[int, Cell]]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matrix.spec import Spec
 
 MOST_SUSPECT = 20.0  # times as likely as another axis
+LEAST_DOUBT = 0.05  # of whether a crash comes every time
 Log = Iterable[tuple[Trial, Outcome]]
 
 
@@ -45,6 +46,7 @@ class Search:
         self._vetoed: dict[Change, str] = {}
         self._preferred: list[Change] = []
         self._suspected: dict[str, float] = {}
+        self._every_time: float | None = None
         self._stopped: str | None = self._impossible()
         self._last_id = 0
         self._cells = design.cells(self._grid, self.seed)
@@ -186,7 +188,7 @@ class Search:
 
     @classmethod
     def replay(cls, spec: Spec, seed: int | None, log: Log) -> Search:
-        """The search as it was after these answers: it asks what it would have asked.  Vetoes and suspicions have to be repeated."""
+        """The search as it was after these answers: it asks what it would have asked.  What the diagnosis told it has to be repeated."""
         search = cls(spec, seed)
         for trial, outcome in log:
             search.tell(trial, outcome)
@@ -211,6 +213,17 @@ class Search:
         suspected = {axis: min(MOST_SUSPECT, max(1 / MOST_SUSPECT, float(weight))) for axis, weight in weights.items()}
         if suspected != self._suspected:
             self._suspected, self._space, self._belief, self._seen = suspected, None, None, None
+
+    def expect_every_time(self, probability: float) -> None:
+        """How likely it is that the crash comes in every run where its conditions hold, by evidence from single deaths.
+
+        A limit that is reached is reached again; a race is not.  It is what the answer must be likely by too, beside the usual opinion;
+        kept within 1/20 and 19/20, so that runs can always overrule it.  Raises ValueError for what is no probability."""
+        if not 0 <= probability <= 1:
+            raise ValueError(f"expect_every_time: {probability} is no probability; a number from 0 to 1")
+        expected = min(1 - LEAST_DOUBT, max(LEAST_DOUBT, probability))
+        if expected != self._every_time:
+            self._every_time, self._belief, self._seen = expected, None, None
 
     def prefer_fix(self, axis: str, value: Value) -> None:
         """Choose this change as the fix when it survives; of several, any is better than the rest."""
@@ -282,11 +295,12 @@ class Search:
         if not self._ledger.tally(self._grid.known_bad).deaths:
             return None
         if self._belief is None:
-            from matrix.search.posterior import Belief  # here: it imports numpy
+            from matrix.search.posterior import WARY, Belief  # here: it imports numpy
             from matrix.search.space import Space
 
             self._space = self._space or Space(self._grid, self.seed, self._suspected)
-            self._belief = Belief(self._space, self._ledger, self.spec.search.confidence)
+            wary = WARY if self._every_time is None else self._every_time
+            self._belief = Belief(self._space, self._ledger, self.spec.search.confidence, wary)
         return self._belief
 
     def _repeats(self) -> int | None:

@@ -25,7 +25,7 @@ from matrix.search.space import Space
 # come at a fixed step or time all the more.
 RATES = np.append(np.sin((np.arange(24) + 0.5) * np.pi / 48) ** 2, 0.9995)
 ALWAYS, ALWAYS_FIXED = 0.75, 0.98
-WARY = 0.5  # the same share for one who has seen races, in whose first call they have a step as well
+WARY = 0.5  # the same share for one who has seen races, in whose first call they have a step as well; see Search.expect_every_time
 BACKGROUND = np.array([1e-9, 0.003, 0.01, 0.04])  # of q: mostly, nothing dies like this outside
 LOG_BACKGROUND = np.log([0.85, 0.05, 0.05, 0.05])
 OPEN = 0.02  # prior of a crash set that is not among the hypotheses: every cell for itself
@@ -43,11 +43,13 @@ class Belief:
     """The posterior after the answers of one moment.
 
     `weights` (H,) and `open` sum to 1; `group` (H,) says which rates a hypothesis has: `by_rate` (G, rates) is their posterior
-    inside the crash set, `by_background` outside.  `wary` (H,) are the weights when fewer crashes come every time (`WARY`): what is
-    confirmed must be likely by both, since a few deaths in a row may be luck."""
+    inside the crash set, `by_background` outside.  `wary` (H,) are the weights when another share of crashes comes every time
+    (`WARY`, unless evidence from single deaths says more): what is confirmed must be likely by both, since a few deaths in a row may be
+    luck."""
 
-    def __init__(self, space: Space, ledger: Ledger, confidence: float) -> None:
+    def __init__(self, space: Space, ledger: Ledger, confidence: float, wary: float = WARY) -> None:
         self.space, self.confidence, self.ledger = space, confidence, ledger
+        self._log_wary = log_rates(wary)
         self._dying: dict[Key, float] = {}
         self.lengths: list[Length] | None = None  # kept by `choose`
         self.hazard = Hazard(ledger)
@@ -82,7 +84,7 @@ class Belief:
         told = inside.astype(np.float64)
         logs = told @ self._inner
         inner, by_rate = _integrate(logs, self.log_rates)
-        doubts = _integrate(logs, log_rates(WARY))[0] - inner
+        doubts = _integrate(logs, self._log_wary)[0] - inner
         outer, by_background = _integrate((1 - told) @ self._outer, LOG_BACKGROUND)
         return inner + outer, by_rate, by_background, doubts
 

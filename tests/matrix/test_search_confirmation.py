@@ -33,6 +33,21 @@ def test_a_second_death_at_another_step_spares_the_changes_that_were_seen_to_die
         assert search.result().confirmed and sum("and late: does it alone?" in why for why in whys) <= 1
 
 
+def test_of_changes_that_died_late_together_the_one_that_explains_it_is_tried_alone_and_the_others_are_spared():
+    """What is kept grows with every step until the memory of a cell is full, at once with less of it."""
+    axes = {"keep": [0, 1], "memory": [400, 3000], "bs": [8, 32, 64], "workers": [0, 2], "threads": [1, 2], "accum": [1, 4], "seed": [0, 1]}
+    bad = {"keep": 1, "memory": 400, "bs": 32, "workers": 0, "threads": 2, "accum": 4, "seed": 0}
+
+    def program(trial, rng):
+        full = 3 * trial.cell["memory"] / trial.cell["bs"]
+        return died(steps=int(full)) if trial.cell["keep"] and full < 1200 else survived(1200)
+
+    for seed in range(4):
+        search = play(Search(make_spec(axes, bad), seed=seed), program)
+        assert search.result().culprit == {"keep": [1]} and search.result().confirmed
+        assert sum("and late: does it alone?" in trial.why for trial, _ in search.log) <= 2
+
+
 def test_a_crash_that_hardly_comes_is_waited_for_in_longer_runs_where_the_program_can_make_them():
     """One death in 8,000 steps; a run of 1,000 steps takes 20 seconds to start and 10 to run."""
 

@@ -209,6 +209,22 @@ def test_a_suspicion_of_an_axis_that_is_not_there_is_refused():
         Search(make_spec()).suspect_axes({"miner": 2.0})
 
 
+def test_a_crash_that_is_expected_every_time_is_verified_in_fewer_runs_and_a_wrong_expectation_is_overruled():
+    def searched(probability, rate, seed):
+        search = Search(make_spec(), seed=seed)
+        search.expect_every_time(probability)
+        where = {"mining": "sync", "threads": 2, "workers": 2}
+        return play(search, crashing(lambda cell: all(cell[axis] == value for axis, value in where.items()), rate), seed=seed).result()
+
+    runs = {probability: [searched(probability, 1.0, seed).runs for seed in range(4)] for probability in (0.1, 0.95)}
+    assert sum(runs[0.95]) + 4 <= sum(runs[0.1])
+    rare = [searched(0.95, 0.4, seed) for seed in range(6)]
+    assert all(each.culprit == {"threads": [2], "mining": ["sync"], "workers": [2]} for each in rare if each.confirmed)
+    assert sum(each.confirmed for each in rare) >= 5
+    with pytest.raises(ValueError, match="no probability"):
+        Search(make_spec()).expect_every_time(1.5)
+
+
 def test_a_short_survival_does_not_acquit_a_leak_that_kills_late():
     told = [({}, died(steps=steps)) for steps in (2900, 2950, 2980, 3000, 3040, 3100)]
     short = Outcome(kind="censored", steps=500)
