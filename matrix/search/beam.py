@@ -1,4 +1,5 @@
-"""Crash sets beyond those that can be listed: longer conjunctions and more unions, grown from the leading ones.
+"""Crash sets beyond those that can be listed: longer conjunctions, more unions, and conjunctions with a corner cut off, grown from
+the leading ones.
 
 Only looked at when the answers fit none of the listed ones well.  What is grown depends on the answers alone, not on what was
 grown before, so that a search can be rebuilt from its log.
@@ -6,7 +7,7 @@ grown before, so that a search can be rebuilt from its log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -16,14 +17,16 @@ from matrix.search.space import ORDERS, TWO_CAUSES, Space
 WIDTH = 100  # conjunctions that are made longer
 CAUSES = 80  # conjunctions that unions are made of
 LEFT = 0.02  # of the prior: what the unions that are not listed share
+CORNERS = 0.05  # of the prior of a conjunction: what those with a corner cut off share; whatever adds up, or fills something up, has one
+CORNERED = 400  # of them that are looked at, for each number of conditions
 
 Score = Callable[[Bools], Floats]  # log likelihood (N,) of crash sets that say (N, K) of the cells with answers
 
 
-def grown(space: Space, logs: Floats, truth: Bools, score: Score, survivals: Floats) -> Hypotheses | None:
+def grown(space: Space, logs: Floats, truth: Bools, score: Score, survivals: Floats, died: Bools) -> Hypotheses | None:
     """What the listed hypotheses lack.  `logs` (H,): their log posterior; `truth` (L, K): the cells with answers; `survivals` (K,):
-    what containing a cell costs, as far as it survived."""
-    blocks = [*_longer(space, logs, truth, score), *_unions(space, truth, survivals)]
+    what containing a cell costs, as far as it survived; `died` (K,): the cells in which it was seen."""
+    blocks = [*_longer(space, logs, truth, score), *_unions(space, truth, survivals), *_cornered(space, truth, survivals, died)]
     blocks = [block for block in blocks if len(block)]
     return Hypotheses(blocks) if blocks else None
 
@@ -102,3 +105,28 @@ def _union(space: Space, one: Block, two: Block, share: float) -> Block:
         apart &= rows < columns
     prior = one.log_prior[rows] + two.log_prior[columns]
     return Block(parts=(left[apart], right[apart]), log_prior=prior[apart] + np.log(share))
+
+
+def _cornered(space: Space, truth: Bools, survivals: Floats, died: Bools) -> Iterator[Block]:
+    """Conjunctions of at most three conditions, which all deaths satisfy, in which two further axes trade off."""
+    inside = space.corners.inside(truth)  # (P, K)
+    kept = np.nonzero(inside[:, died].all(axis=1))[0]
+    for _, block in space.hypotheses.alone():
+        base = _best_bases(block, truth, survivals, died)
+        if base is None or not len(kept) or base.parts[0].shape[1] >= max(ORDERS) - 1:
+            continue
+        part = base.parts[0]
+        logs = base.log_prior[:, None] + (base.inside(truth) * survivals) @ inside[kept].T  # (N, P')
+        taken = (space.axis_of[part][:, :, None, None] == space.corners.axes[kept]).any(axis=(1, 3))  # (N, P'): the axes overlap
+        logs[taken] = -np.inf
+        best = np.argsort(-logs, axis=None, kind="stable")[:CORNERED]
+        rows, columns = np.divmod(best[np.isfinite(logs.ravel()[best])], len(kept))
+        parts = tuple(np.hstack([part[rows], step[kept[columns]]]) for step in space.corners.steps)
+        yield Block(parts=parts, log_prior=base.log_prior[rows] + np.log(CORNERS / len(inside)))
+
+
+def _best_bases(block: Block, truth: Bools, survivals: Floats, died: Bools) -> Block | None:
+    inside = block.inside(truth)
+    able = np.nonzero(inside[:, died].all(axis=1))[0]
+    logs = block.log_prior[able] + inside[able] @ survivals
+    return block.take(able[np.argsort(-logs, kind="stable")[:WIDTH]]) if len(able) else None

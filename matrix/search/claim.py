@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from matrix.records import Cell, Value
 from matrix.search.decode import View
@@ -72,15 +72,19 @@ def outside(grid: Grid, claim: Claim) -> Choices:
     return {axis: away.get(axis) or claim.harmless[axis] for axis in grid.axes}
 
 
-def draw(grid: Grid, seed: str, choices: Choices, cures: list[Cell]) -> Cell | None:
-    return grid.inside(random.Random(seed), choices, cures)
+def draw(grid: Grid, seed: str, choices: Choices, able: Callable[[Cell], bool] | None = None) -> Cell | None:
+    return grid.inside(random.Random(seed), choices, able)
 
 
 def drawn(view: View, seed: int, claim: Claim) -> Iterator[tuple[Choices, Cell]]:
-    """Distinct cells inside the culprit, each with what it was drawn from."""
-    cures, seen = [combination.changes for combination in view.combinations()], set()
+    """Distinct cells inside the culprit, each with what it was drawn from; none in which a combination survives."""
+    cures, corner, seen = [combination.changes for combination in view.combinations()], view.belief if view.cornered else None, set()
+
+    def able(cell: Cell) -> bool:
+        return not any(cure.items() <= cell.items() for cure in cures) and (corner is None or corner.best_contains(cell))
+
     for number, choices in enumerate(inside(view.grid, claim)):
-        cell = draw(view.grid, f"{seed} inside {number}", choices, cures)
+        cell = draw(view.grid, f"{seed} inside {number}", choices, able)
         if cell is not None and view.grid.key(cell) not in seen:
             seen.add(view.grid.key(cell))
             yield choices, cell

@@ -223,6 +223,14 @@ class View:
                 break
         return list(found.values())
 
+    @functools.cached_property
+    def cornered(self) -> bool:
+        """Whether the leading crash set itself says that every combination survives: two axes trade off inside of it."""
+        found, belief = self.combinations(), self.belief
+        if not found or belief is None or any(each.ask is not None for each in found):
+            return False
+        return not any(belief.best_contains(self.grid.apply(each.changes)) for each in found)
+
     def ways_out(self) -> list[Cell]:
         """Changes that may be the fix, the preferred first: single ones, then minimal combinations."""
         return [dict([change]) for change in self.survivors()] + [c.changes for c in self.combinations() if c.ask is None]

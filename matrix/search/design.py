@@ -81,7 +81,7 @@ def _covering(grid: Grid, seed: int) -> Iterator[Cell]:
         yield cell
     rng = random.Random(f"{seed} pairwise")
     for pair in sorted(left, key=str):
-        missed = grid.inside(rng, {**values, **{name: [value] for name, value in pair}}, ()) if pair in left else None
+        missed = grid.inside(rng, {**values, **{name: [value] for name, value in pair}}) if pair in left else None
         if missed is not None:
             left -= _pairs(set(missed.items()))
             yield missed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import combinations
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -112,13 +112,11 @@ class Grid:
             if self.runnable(self.apply(changes)):
                 yield changes
 
-    def inside(self, rng: random.Random, choices: Mapping[str, list[Value]], cures: Iterable[Mapping[str, Value]]) -> Cell | None:
-        """A random runnable cell of these values that is not the known-bad one and contains no cure; None when there is none."""
-        cures = list(cures)
+    def inside(self, rng: random.Random, choices: Mapping[str, list[Value]], able: Callable[[Cell], bool] | None = None) -> Cell | None:
+        """A random runnable cell of these values that is `able` and not the known-bad one; None when there is none."""
         for _ in range(DRAWS):
             cell = {name: rng.choice(values) for name, values in choices.items()}
-            cured = any(cure.items() <= cell.items() for cure in cures)
-            if cell != self.known_bad and not cured and self.runnable(cell):
+            if cell != self.known_bad and (able is None or able(cell)) and self.runnable(cell):
                 return cell
         return None
 

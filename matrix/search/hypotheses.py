@@ -105,7 +105,9 @@ class Hypotheses:
     def parts(self, number: int) -> list[list[int]]:
         """The conditions of one crash set: one list for each of the conjunctions that it is the union of."""
         home = int(np.searchsorted(self._starts, number, side="right")) - 1
-        return [[int(condition) for condition in part[number - self._starts[home]]] for part in self.blocks[home].parts]
+        parts = [part[number - self._starts[home]] for part in self.blocks[home].parts]
+        distinct = dict.fromkeys(tuple(int(condition) for condition in part if condition) for part in parts)
+        return [list(part) for part in distinct]
 
     def alone(self) -> Iterator[tuple[int, Block]]:
         """The blocks that are plain conjunctions, with the number of their first crash set."""

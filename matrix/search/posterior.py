@@ -95,7 +95,7 @@ class Belief:
             np.stack([self.space.truth(cell) for cell in cells], axis=1) if cells else np.zeros((len(self.space.conditions), 0), dtype=bool)
         )
         score = lambda inside: self._integrated(inside)[0]  # noqa: E731
-        self.extra = beam.grown(self.space, logs, truth, score, self._survivals(truth))
+        self.extra = beam.grown(self.space, logs, truth, score, self._survivals(truth), self._died())
         if self.extra is None:
             return logs
         inside = self.extra.rows(np.arange(len(self.extra)), truth)
@@ -113,6 +113,12 @@ class Belief:
         rate = float(np.exp(self.log_rates) @ RATES)
         weights = np.exp(self.log_rates) * RATES / rate  # of the rates, once something has died
         return np.minimum(0.0, np.log(np.exp(self._inner) @ weights)) if len(self._inner) else np.zeros(truth.shape[1])
+
+    def _died(self) -> Bools:
+        """(K,): the cells with a death of the main signature."""
+        main = self.ledger.main_signature()
+        dead = {self.ledger.grid.key(t.cell) for t, o in self.ledger.entries() if o.kind == "died" and signature_of(o) == main}
+        return np.array([key in dead for key in self._cells], dtype=bool)
 
     def _weigh(self, logs: Floats, log_open: float) -> None:
         self.weights, self.open = _normal(logs, log_open)
@@ -280,6 +286,13 @@ class Belief:
         return float(self._open_cells.get(self.space.grid.key(cell), self._open_share)) if self._cells else 0.5
 
     # -------------------------------------------------------------- words
+    @property
+    def trading(self) -> list[str]:
+        """The axes that trade off in the best crash set: those about which its parts say different things; none where it has one part."""
+        parts = [set(part) for part in self.parts(self.best)]
+        differing = set[int].union(*parts) - set[int].intersection(*parts)
+        return [name for name in self.space.grid.axes if any(self.space.conditions[number][0] == name for number in differing)]
+
     def leading(self, count: int = 2) -> list[tuple[str, float]]:
         """The likeliest hypotheses in words, with their probability."""
         return [(self.space.describe(self.parts(int(number))), float(self.weights[number])) for number in self.top[:count]]

@@ -129,11 +129,15 @@ def _crash_rate(tally: Tally) -> RateInterval | None:
 
 
 def _interactions(view: View) -> list[Interaction]:
-    """One for each group of axes."""
+    """One for each group of axes that survive together, and what the answer is in full where no list of values can say it."""
     groups: dict[tuple[str, ...], list[Combination]] = {}
     for each in view.combinations():
         groups.setdefault(tuple(each.changes), []).append(each)
-    return [Interaction(axes=list(axes), text=_text(group)) for axes, group in groups.items()]
+    found = [Interaction(axes=list(axes), text=_text(group)) for axes, group in groups.items()]
+    if view.belief is not None and view.belief.decided and (axes := view.belief.trading):
+        words = view.belief.leading(1)[0][0]
+        found.append(Interaction(axes=axes, text=f"In full, it dies with {words}."))
+    return found
 
 
 def _text(group: list[Combination]) -> str:

@@ -8,6 +8,7 @@ This module imports numpy; only the adaptive strategy imports it.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from matrix.records import Cell, Value
+from matrix.search import corners
+from matrix.search.corners import Corners
 from matrix.search.grid import Change, Grid, Key
 from matrix.search.hypotheses import Axis, Block, Bools, Floats, Hypotheses, Partition, Short, conjunctions, count
 
@@ -46,8 +49,10 @@ class Space:
         self.weights = np.array([(suspected or {}).get(name, 1.0) for name in self.values])
         self.conditions: list[tuple[str, tuple[Value, ...]]] = [("", ())]  # ANY
         self._of_axis = [self._conditions_of(name) for name in self.values]
+        self._add_thresholds()
         self.plain: list[Axis] = [[(number, share) for number, share, plain in axis if plain] for axis in self._of_axis]
-        self.share = np.array([1.0, *(share for axis in self._of_axis for _, share, _ in axis)])  # (L,): of its axis's prior
+        shares = [1.0, *(share for axis in self._of_axis for _, share, _ in axis)]
+        self.share = np.array(shares + [0.0] * (len(self.conditions) - len(shares)))  # (L,): of its axis's prior
         self.axis_of = np.array([-1, *(list(self.values).index(name) for name, _ in self.conditions[1:])])
         self.hypotheses = Hypotheses(self._blocks())
         self.pool: list[Cell] = _pool(grid, seed)
@@ -74,6 +79,20 @@ class Space:
             found.append((len(self.conditions), weight, plain))
             self.conditions.append((name, kept))
         return found
+
+    def _add_thresholds(self) -> None:
+        """At least and at most every value of an ordered axis, also without the known-bad one: what corners are made of."""
+        known = set(self.conditions)
+        for name, values in self.values.items():
+            if self.grid.axes[name].ordered:
+                kept = [tuple(part) for place in range(1, len(values)) for part in (values[place:], values[:place])]
+                self.conditions += [(name, part) for part in kept if (name, part) not in known]
+
+    @functools.cached_property
+    def corners(self) -> Corners:
+        numbers = {condition: number for number, condition in enumerate(self.conditions)}
+        ordered = {name for name in self.values if self.grid.axes[name].ordered}
+        return corners.listed(self.values, self.grid.known_bad, ordered, self.plain, numbers)
 
     def _blocks(self) -> list[Block]:
         every: list[Axis] = [[(number, share) for number, share, _ in axis] for axis in self._of_axis]

@@ -171,7 +171,7 @@ def _bad_again(view: View) -> bool | None:
 def _sufficiency(view: View, seed: int) -> tuple[bool | None, tuple[Cell, ...]]:
     """Whether cells inside the culprit die whatever the other axes are, and the cells that are still to be run.  A fresh run of any cell
     that is like the one that was drawn does as well."""
-    if view.culprit() and view.combinations():
+    if view.culprit() and view.combinations() and not view.cornered:
         return False, ()
     answer, fresh = claim.answered(view), _fresh_cells(view)
     wanted = INSIDE if view.belief is None or not answer.culprit or answer.wider else 1
@@ -267,7 +267,7 @@ def _outside_step(view: View, found: Check, seed: int) -> Step:
     if sum(outcome.kind == "unavailable" or _other(view, outcome) for outcome in verified) > len(verified) / 2:
         return None  # what is asked for afresh keeps ending in other ways
     number = len(verified) + view.ledger.open_runs
-    cell = claim.draw(view.grid, f"{seed} outside {number}", claim.outside(view.grid, claim.answered(view)), [])
+    cell = claim.draw(view.grid, f"{seed} outside {number}", claim.outside(view.grid, claim.answered(view)))
     if cell is None:
         return None
     why = f"With {' and '.join(view.culprit())} changed at once: does it survive?"
