@@ -18,7 +18,7 @@ WIDTH = 100  # conjunctions that are made longer
 CAUSES = 80  # conjunctions that unions are made of
 LEFT = 0.02  # of the prior: what the unions that are not listed share
 CORNERS = 0.05  # of the prior of a conjunction: what those with a corner cut off share; whatever adds up, or fills something up, has one
-CORNERED = 400  # of them that are looked at, for each number of conditions
+BASES, CORNERED = 50, 150  # conjunctions that are tried, and crash sets that are kept, for each number of conditions
 
 Score = Callable[[Bools], Floats]  # log likelihood (N,) of crash sets that say (N, K) of the cells with answers
 
@@ -119,8 +119,9 @@ def _cornered(space: Space, truth: Bools, survivals: Floats, died: Bools) -> Ite
         logs = base.log_prior[:, None] + (base.inside(truth) * survivals) @ inside[kept].T  # (N, P')
         taken = (space.axis_of[part][:, :, None, None] == space.corners.axes[kept]).any(axis=(1, 3))  # (N, P'): the axes overlap
         logs[taken] = -np.inf
-        best = np.argsort(-logs, axis=None, kind="stable")[:CORNERED]
-        rows, columns = np.divmod(best[np.isfinite(logs.ravel()[best])], len(kept))
+        every = logs.ravel()
+        best = np.sort(np.argpartition(-every, CORNERED)[:CORNERED]) if len(every) > CORNERED else np.arange(len(every))
+        rows, columns = np.divmod(best[np.isfinite(every[best])], len(kept))
         parts = tuple(np.hstack([part[rows], step[kept[columns]]]) for step in space.corners.steps)
         yield Block(parts=parts, log_prior=base.log_prior[rows] + np.log(CORNERS / len(inside)))
 
@@ -129,4 +130,4 @@ def _best_bases(block: Block, truth: Bools, survivals: Floats, died: Bools) -> B
     inside = block.inside(truth)
     able = np.nonzero(inside[:, died].all(axis=1))[0]
     logs = block.log_prior[able] + inside[able] @ survivals
-    return block.take(able[np.argsort(-logs, kind="stable")[:WIDTH]]) if len(able) else None
+    return block.take(able[np.argsort(-logs, kind="stable")[:BASES]]) if len(able) else None
