@@ -10,11 +10,12 @@ import time
 from typing import Any
 
 from benchmarks.search.worlds import World, world
-from matrix.records import Outcome, Trial
+from matrix.records import Cell, Outcome, Trial
 from matrix.search import Result, Search
 
 MOST = 400  # runs after which a random design gives up
 SUSPICION = 4.0
+MANY = 5000  # cells that are compared with an answer
 SUSPECTED = {"suspects right": 1.0, "suspects right in 4 of 5": 0.8, "suspects wrong": 0.0}  # how often the true axes are among them
 SIZES: dict[str, dict[str, Any]] = {"7 axes": {"axes": 7, "levels": (2, 4)}, "20 axes of 4": {"axes": 20, "levels": (4, 4)}}
 
@@ -110,14 +111,25 @@ def random_design(world: World, seed: int) -> Played:
 
 
 def right(world: World, result: Result) -> bool:
-    """Whether the crash set is named, neither more nor less; of several causes, whether the fix names and removes them all."""
+    """Whether the crash set is named, neither more nor less; of several causes, whether the fix names and removes them all; of what is
+    no list of values, whether the answer in full is right about every cell."""
     if len(world.causes) == 1:
         return result.culprit == world.causes[0]
-    if not world.causes or result.fix is None:
+    if not world.causes:
+        return bool(result.crash_set) and all(result.dies(cell) == world.dies(cell) for cell in _cells(world))
+    if result.fix is None:
         return False
     axes = {axis for cause in world.causes for axis in cause}
     named = any(set(each.axes) == axes for each in result.interactions)
     return named and not result.culprit and set(result.fix.set) == axes and not world.dies(result.fix.cell)
+
+
+def _cells(world: World) -> list[Cell]:
+    """All of them, or as many drawn at random."""
+    if world.spec.size <= MANY:
+        return list(world.spec.cells())
+    rng = random.Random("cells that are compared")
+    return [{axis.name: rng.choice(axis.values) for axis in world.spec.axes} for _ in range(MANY)]
 
 
 def decision_times(size: str) -> tuple[dict[str, float], int]:

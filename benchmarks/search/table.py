@@ -69,6 +69,8 @@ def _like_the_prior(number: int) -> World:
 
 
 MIXED = ("mixed",)
+TRADING = ("product", "a hole")  # what survives is a corner of two axes
+NOTHING = tuple(kind for kind in OUTSIDE if kind not in TRADING)
 CHOSEN = {"chosen": True}
 ROWS = [
     Row(name="fixed length, p=1", kinds=KINDS, rate=1.0, methods=EVERY, runs_wanted=5, exact_wanted=0.97),
@@ -84,8 +86,10 @@ ROWS = [
     Row(name="three conditions, p=1", kinds=("3",), exact_wanted=0.95),
     Row(name="four conditions, p=1", kinds=("4",), exact_wanted=0.90),
     Row(name="two causes, p=1", kinds=("two causes",), exact_wanted=0.90),
-    Row(name="no hypothesis, p=1", kinds=OUTSIDE),
-    Row(name="no hypothesis, p=0.5", kinds=OUTSIDE, rate=0.5),
+    Row(name="two axes trade off, p=1", kinds=TRADING, exact_wanted=0.90),
+    Row(name="two axes trade off, p=0.5", kinds=TRADING, rate=0.5),
+    Row(name="no hypothesis, p=1", kinds=NOTHING),
+    Row(name="no hypothesis, p=0.5", kinds=NOTHING, rate=0.5),
     Row(name="axes suspected, p=0.5", kinds=MIXED, rate=0.5, methods=("adaptive", *players.SUSPECTED)),
     Row(name="like the prior", kinds=("like the prior",)),
     *(Row(name=f"one axis of {LEVELS}, p={p:g}", kinds=("one axis",), rate=p, methods=("adaptive", "git_bayesect")) for p in (1, 0.5, 0.2)),

@@ -225,9 +225,9 @@ class View:
 
     @functools.cached_property
     def cornered(self) -> bool:
-        """Whether the leading crash set itself says that every combination survives: two axes trade off inside of it."""
+        """Whether two axes trade off in the leading crash set, which itself says that every combination survives."""
         found, belief = self.combinations(), self.belief
-        if not found or belief is None or any(each.ask is not None for each in found):
+        if belief is None or not belief.trading or any(each.ask is not None for each in found):
             return False
         return not any(belief.best_contains(self.grid.apply(each.changes)) for each in found)
 

@@ -286,7 +286,12 @@ class Belief:
         return float(self._open_cells.get(self.space.grid.key(cell), self._open_share)) if self._cells else 0.5
 
     # -------------------------------------------------------------- words
-    @property
+    def crash_set(self) -> list[dict[str, list[Value]]]:
+        """The best one: a cell is inside that has, of every axis of any of these, one of the values."""
+        named = [[self.space.conditions[number] for number in part] for part in self.parts(self.best)]
+        return [{axis: list(values) for axis, values in part} for part in named]
+
+    @functools.cached_property
     def trading(self) -> list[str]:
         """The axes that trade off in the best crash set: those about which its parts say different things; none where it has one part."""
         parts = [set(part) for part in self.parts(self.best)]

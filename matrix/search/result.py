@@ -42,6 +42,11 @@ class Result:
     verify_runs: int = 0  # of `runs`: fresh ones, not used to find the answer; the others led to it
     leading: tuple[tuple[str, float], ...] = ()  # the likeliest crash sets with their probability; empty when none can be said
     why_next: str | None = None  # why the next run was chosen; None: nothing is asked
+    crash_set: tuple[dict[str, list[Value]], ...] = ()  # in full, once it is decided: a cell dies that agrees with any of these
+
+    def dies(self, cell: Mapping[str, Value]) -> bool:
+        """Whether the crash set says that this cell dies; nothing does before it is decided."""
+        return any(all(cell[axis] in values for axis, values in part.items()) for part in self.crash_set)
 
     @property
     def find_runs(self) -> int:
@@ -98,6 +103,7 @@ def build(view: View, *, seed: int, complete: bool, stopped: str | None, why_nex
         verify_runs=view.ledger.runs - sum(outcome.kind != "unavailable" for _, outcome in view.ledger.found()),
         leading=tuple(view.belief.leading(LEADING)) if view.belief is not None else (),
         why_next=why_next,
+        crash_set=tuple(view.belief.crash_set()) if view.belief is not None and view.belief.decided else (),
     )
 
 
@@ -222,6 +228,9 @@ def _reasons(view: View, found: verify.Check, tally: Tally) -> list[str]:
     if found.sufficient is not True:
         reasons.append(_insufficient(view, found))
     reasons += [f"{changed(changes)} has too few fresh clean runs to show that its axis takes part" for changes in found.unproven]
+    if found.puzzling:
+        cells = ", or ".join(changed(view.grid.changes(cell)) or "the known-bad cell" for cell in found.puzzling[:LEADING])
+        reasons.append(f"it is said to come at times only, but no cell has both died and survived, and {cells} only survived")
     if view.outside:
         reasons.append("the answers fit no set of conditions that was considered")
     if found.outside is not True:

@@ -12,6 +12,7 @@ from matrix.records import Cell, Outcome, Value
 from matrix.search import alone, claim
 from matrix.search.decode import NEUTRAL, State, View
 from matrix.search.find import reduce_step
+from matrix.search.grid import Key
 from matrix.search.ledger import Tally, signature_of
 from matrix.search.stats import clean_runs_for_e_value, fewest
 from matrix.search.want import Step, Want
@@ -39,6 +40,7 @@ class Check:
     inside: tuple[Cell, ...] = ()  # cells whose answer decides that
     outside: bool | None = True  # with every axis of the culprit changed at once it survives
     unproven: tuple[Cell, ...] = ()  # changes of the other axes of the culprit, which have too few fresh survivals
+    puzzling: tuple[Cell, ...] = ()  # cells that only survived, though the answer says that they die at times: see `_puzzling`
 
     @property
     def verified(self) -> bool:
@@ -62,6 +64,7 @@ def check(view: View, seed: int) -> Check:
         inside=inside,
         outside=_outside(view, claim.answered(view)),
         unproven=_unproven(view, fix),
+        puzzling=_puzzling(view),
     )
 
 
@@ -88,6 +91,7 @@ def _steps(view: View, seed: int) -> list[Step]:
         alone.step(view),
         _again_step(view),
         _unproven_step(view, found),
+        _puzzling_step(view, found),
         _outside_step(view, found, seed),
         _fix_step(view, found),
     ]
@@ -234,6 +238,32 @@ def _unproven_step(view: View, found: Check) -> Step:
             why = f"Is {changed(changes)} a way out of its own?  A fresh run."
             return Want(cell=cell, purpose="verify", max_steps=length, why=why)
     return "wait" if any(view.ledger.tally(view.grid.apply(each), "verify").pending for each in found.unproven) else None
+
+
+def _puzzling(view: View) -> tuple[Cell, ...]:
+    """Cells of the crash set that have only survived whole runs, while no cell at all has both died and survived: the crash may come
+    every time, and another crash set than any that was considered tell these cells from the others."""
+    if view.belief is None or view.belief.sure:
+        return ()
+    main, died, lived = view.ledger.main_signature(), set[Key](), dict[Key, Cell]()
+    for trial, outcome in view.ledger.entries():
+        if view.belief.best_contains(trial.cell):
+            key = view.grid.key(trial.cell)
+            if outcome.kind == "died" and signature_of(outcome) == main:
+                died.add(key)
+            elif outcome.kind == "survived" and trial.max_steps is None:
+                lived[key] = trial.cell
+    return () if died & lived.keys() else tuple(lived.values())
+
+
+def _puzzling_step(view: View, found: Check) -> Step:
+    tallies = [(cell, view.ledger.tally(cell)) for cell in found.puzzling]
+    free = [cell for cell, tally in tallies if not tally.pending and tally.neutral < NEUTRAL]
+    if not free:
+        return "wait" if any(tally.pending for _, tally in tallies) else None
+    cell = min(free, key=lambda cell: view.ledger.tally(cell).survivals)
+    which = changed(view.grid.changes(cell)) or "the known-bad values"
+    return Want(cell=cell, purpose="verify", why=f"It survived with {which}, where it should die at times: does it?")
 
 
 def _outside(view: View, answer: claim.Claim) -> bool | None:
