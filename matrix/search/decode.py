@@ -164,13 +164,13 @@ class View:
 
         Without a belief a product over the changes that can be tested alone: 1 for one that died, P(it survives) for one that
         is reported as surviving, for an open one the probability of what its absence from the answer says."""
-        return self._probability if culprit is None else self._probability_of(culprit)
+        return self._decided_probability if culprit is None else self._agreeing(culprit)
 
     @functools.cached_property
-    def _probability(self) -> float:
-        return self._probability_of(self.culprit())
+    def _decided_probability(self) -> float:
+        return self._agreeing(self.culprit())
 
-    def _probability_of(self, culprit: Mapping[str, list[Value]]) -> float:
+    def _agreeing(self, culprit: Mapping[str, list[Value]]) -> float:
         if self.belief is not None:
             return self._believed_probability(culprit, self.belief)
         probability = 1.0

@@ -78,15 +78,16 @@ class Belief:
                 outer[number] += _log(trial, outcome, main, self.hazard, BACKGROUND)
         return inner, outer
 
-    def _integrated(self, inside: Bools) -> tuple[Floats, Floats, Floats, Floats]:
+    def _integrated(self, inside: Bools, answers: tuple[Floats, Floats] | None = None) -> tuple[Floats, Floats, Floats, Floats]:
         """Log likelihood (G,) and the posteriors of both rates (G, …) of groups that say `inside` (G, K), and what the wary prior adds
-        to the first."""
+        to the first.  `answers`: those of `_likelihoods`; None: all."""
+        inner, outer = answers or (self._inner, self._outer)
         told = inside.astype(np.float64)
-        logs = told @ self._inner
-        inner, by_rate = _integrate(logs, self.log_rates)
-        doubts = _integrate(logs, self._log_wary)[0] - inner
-        outer, by_background = _integrate((1 - told) @ self._outer, LOG_BACKGROUND)
-        return inner + outer, by_rate, by_background, doubts
+        logs = told @ inner
+        within, by_rate = _integrate(logs, self.log_rates)
+        doubts = _integrate(logs, self._log_wary)[0] - within
+        beyond, by_background = _integrate((1 - told) @ outer, LOG_BACKGROUND)
+        return within + beyond, by_rate, by_background, doubts
 
     def _grow(self, logs: Floats) -> Floats:
         """Add the hypotheses of `beam`: the log posteriors with theirs."""
@@ -180,9 +181,7 @@ class Belief:
 
     def _led_before(self) -> bool:
         """Whether the best crash set was the best before the fresh runs too."""
-        inner, outer = self._likelihoods(self.ledger.found())
-        told = self._inside.astype(np.float64)
-        logs = _integrate(told @ inner, self.log_rates)[0] + _integrate((1 - told) @ outer, LOG_BACKGROUND)[0]
+        logs, *_ = self._integrated(self._inside, self._likelihoods(self.ledger.found()))
         before = np.argmax(self._prior + logs[self.group])
         return bool((self.over_pool(self.top[:1]) == self.over_pool(np.array([before]))).all())
 
