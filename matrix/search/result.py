@@ -139,11 +139,10 @@ def _interactions(view: View) -> list[Interaction]:
     groups: dict[tuple[str, ...], list[Combination]] = {}
     for each in view.combinations():
         groups.setdefault(tuple(each.changes), []).append(each)
-    found = [Interaction(axes=list(axes), text=_text(group)) for axes, group in groups.items()]
-    if view.belief is not None and view.belief.decided and (axes := view.belief.trading):
-        words = view.belief.leading(1)[0][0]
-        found.append(Interaction(axes=axes, text=f"In full, it dies with {words}."))
-    return found
+    texts = {axes: [_text(group)] for axes, group in groups.items()}
+    if view.belief is not None and view.belief.decided and view.belief.trading:
+        texts.setdefault(tuple(view.belief.trading), []).append(f"In full, it dies with {view.belief.leading(1)[0][0]}.")
+    return [Interaction(axes=list(axes), text=" ".join(lines)) for axes, lines in texts.items()]
 
 
 def _text(group: list[Combination]) -> str:
