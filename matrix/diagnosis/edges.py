@@ -9,6 +9,7 @@ from matrix.diagnosis.case import Case
 from matrix.records import Cell, Filesystem, Observation
 
 LITTLE = 0.1  # of the limit
+IN_FLIGHT = 0.25  # of shared memory: how many batches wait there differs from run to run
 
 
 def narrow(case: Case, cause: str) -> Callable[[Cell], str | None]:
@@ -31,7 +32,7 @@ def _looked_at(case: Case, cause: str) -> Callable[[Observation], str | None] | 
 
 
 def _tight(place: Filesystem) -> bool:
-    return place.least_free_bytes < LITTLE * place.total_bytes
+    return place.least_free_bytes < (IN_FLIGHT if place.use == "shm" else LITTLE) * place.total_bytes
 
 
 def _key(place: Filesystem) -> tuple[str, int]:

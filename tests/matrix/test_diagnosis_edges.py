@@ -32,7 +32,7 @@ def shm(free_mib: int) -> list[Filesystem]:
     return [DISK, dataclasses.replace(SHM, least_free_bytes=free_mib * MIB)]
 
 
-ROOM = {free: ended(filesystems=shm(free)) for free in (3, 33)}
+ROOM = {free: ended(filesystems=shm(free)) for free in (3, 15, 33)}
 MEMORY = {peak: lived(peak * MIB, curve=dataclasses.replace(FLAT, peak_bytes=peak * MIB)) for peak in (990, 400)}
 COUNT = {most: ended(trends=[dataclasses.replace(OPEN, most=most)]) for most in (1000, 100)}
 
@@ -53,6 +53,7 @@ def told(dies: dict[str, Any], easy: dict[str, Any], runtime: dict[str, Any]) ->
     ("dies", "tight", "roomy"),
     [
         (refused("No space left on device", "no space", filesystems=shm(0)), ROOM[3], ROOM[33]),
+        (refused("No space left on device", "no space", filesystems=shm(0)), ROOM[15], ROOM[33]),
         (killed(FLAT), MEMORY[990], MEMORY[400]),
         (refused("Too many open files", "too many files", trends=[OPEN]), COUNT[1000], COUNT[100]),
     ],
