@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 from collections.abc import Callable, Iterator, Mapping
 
@@ -13,6 +14,7 @@ from matrix.search.grid import Grid
 TRIES = 6  # cells drawn at random, since some end in another way
 
 Choices = dict[str, list[Value]]  # a value of each axis
+Able = Callable[[Cell], bool]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,22 +74,45 @@ def outside(grid: Grid, claim: Claim) -> Choices:
     return {axis: away.get(axis) or claim.harmless[axis] for axis in grid.axes}
 
 
-def draw(grid: Grid, seed: str, choices: Choices, able: Callable[[Cell], bool] | None = None) -> Cell | None:
+def draw(grid: Grid, seed: str, choices: Choices, able: Able | None = None) -> Cell | None:
     return grid.inside(random.Random(seed), choices, able)
 
 
-def drawn(view: View, seed: int, claim: Claim) -> Iterator[tuple[Choices, Cell]]:
-    """Distinct cells inside the culprit, each with what it was drawn from; none in which a combination survives."""
-    cures, corner, seen = [combination.changes for combination in view.combinations()], view.belief if view.cornered else None, set()
-
-    def able(cell: Cell) -> bool:
-        return not any(cure.items() <= cell.items() for cure in cures) and (corner is None or corner.best_contains(cell))
-
-    for number, choices in enumerate(inside(view.grid, claim)):
+def drawn(view: View, seed: int, claim: Claim) -> Iterator[tuple[Able, Cell]]:
+    """Distinct cells inside the culprit, each with what another cell must be like to do as well; none in which a combination survives."""
+    seen = set()
+    for number, (able, choices) in enumerate(_alone(view, claim) if view.cornered else _inside(view, claim)):
         cell = draw(view.grid, f"{seed} inside {number}", choices, able)
         if cell is not None and view.grid.key(cell) not in seen:
             seen.add(view.grid.key(cell))
-            yield choices, cell
+            yield able, cell
+
+
+def _inside(view: View, claim: Claim) -> Iterator[tuple[Able, Choices]]:
+    cures: list[Cell] = [combination.changes for combination in view.combinations()]
+    for choices in inside(view.grid, claim):
+        yield functools.partial(_only, choices, cures), choices
+
+
+def _alone(view: View, claim: Claim) -> Iterator[tuple[Able, Choices]]:
+    """Of a crash set with several parts: each must do without the others, with everything else changed."""
+    parts = view.belief.crash_set() if view.belief is not None else []
+    elsewhere = {axis: _changed(view.grid, axis, values) for axis, values in claim.harmless.items()}
+    for part in parts:
+        choices, others = elsewhere | part, [other for other in parts if other is not part]
+        yield functools.partial(_outside_of, choices, others), choices
+
+
+def _only(choices: Choices, cures: list[Cell], cell: Cell) -> bool:
+    return _like(cell, choices) and not any(cure.items() <= cell.items() for cure in cures)
+
+
+def _outside_of(choices: Choices, others: list[Choices], cell: Cell) -> bool:
+    return _like(cell, choices) and not any(_like(cell, other) for other in others)
+
+
+def _like(cell: Cell, choices: Choices) -> bool:
+    return all(cell[axis] in values for axis, values in choices.items())
 
 
 def _changed(grid: Grid, axis: str, values: list[Value]) -> list[Value]:

@@ -178,10 +178,10 @@ def _sufficiency(view: View, seed: int) -> tuple[bool | None, tuple[Cell, ...]]:
     if view.culprit() and view.combinations() and not view.cornered:
         return False, ()
     answer, fresh = claim.answered(view), _fresh_cells(view)
-    wanted = INSIDE if view.belief is None or not answer.culprit or answer.wider else 1
+    wanted = _wanted(view, answer)
     died, tried, still_open = list[Cell](), 0, list[Cell]()
-    for choices, cell in claim.drawn(view, seed, answer):
-        dead = next((each for each in fresh if each not in died and _like(each, choices) and _fresh(view, each) == "dies"), None)
+    for able, cell in claim.drawn(view, seed, answer):
+        dead = next((each for each in fresh if each not in died and able(each) and _fresh(view, each) == "dies"), None)
         state = "dies" if dead else _fresh(view, cell)
         tried += 1
         died += [dead or cell] if state == "dies" else []
@@ -196,14 +196,17 @@ def _sufficiency(view: View, seed: int) -> tuple[bool | None, tuple[Cell, ...]]:
     return (True if len(died) >= min(wanted, tried) else None), ()
 
 
+def _wanted(view: View, answer: claim.Claim) -> int:
+    """Cells inside that must die: one where the known-bad values say it all, of a crash set with several parts one of each."""
+    if view.cornered and view.belief is not None:
+        return len(view.belief.crash_set())
+    return INSIDE if view.belief is None or not answer.culprit or answer.wider else 1
+
+
 def _fresh_cells(view: View) -> list[Cell]:
     """Other cells than the known-bad one that have fresh answers."""
     cells = view.ledger.cells()
     return [cell for cell in cells if cell != view.grid.known_bad and view.ledger.tally(cell, "verify") != Tally()]
-
-
-def _like(cell: Cell, choices: claim.Choices) -> bool:
-    return all(cell[axis] in values for axis, values in choices.items())
 
 
 def _unproven(view: View, fix: Cell) -> tuple[Cell, ...]:
