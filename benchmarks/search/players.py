@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from benchmarks.search.worlds import World, world
-from matrix.records import Cell, Outcome, Trial
+from matrix.records import Cell, Outcome, Trial, Value
 from matrix.search import Result, Search
 
 MOST = 400  # runs after which a random design gives up
@@ -57,7 +57,7 @@ def play(world: World, search: Search, seed: int) -> Played:
         taken.append(seconds)
         runs, cost = runs + 1, cost + outcome.seconds
         if result.reproduced:
-            looks.append((round(result.probability, 4), right(world, result)))
+            looks.append((round(result.probability, 4), named(world, result)))
             if reached is None and result.probability >= world.spec.search.confidence:
                 reached = runs
     result, until = search.result(), reached or runs
@@ -122,6 +122,18 @@ def right(world: World, result: Result) -> bool:
     axes = {axis for cause in world.causes for axis in cause}
     named = any(set(each.axes) == axes for each in result.interactions)
     return named and not result.culprit and set(result.fix.set) == axes and not world.dies(result.fix.cell)
+
+
+def named(world: World, result: Result) -> bool:
+    """What the probability of an answer is about: whether it names what single changes do."""
+    if world.causes:
+        return right(world, result)
+    bad, died = world.spec.known_bad, dict[str, list[Value]]()
+    for axis in world.spec.axes:
+        values = [value for value in axis.values if world.dies({**bad, axis.name: value})]
+        if len(values) < len(axis.values):
+            died[axis.name] = values
+    return result.culprit == died
 
 
 def _cells(world: World) -> list[Cell]:
