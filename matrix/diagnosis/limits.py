@@ -35,11 +35,12 @@ COUNTS = {
     "memlock": "locked memory",
     "data": "data",
     "maps": "mappings of memory (vm.max_map_count)",
+    "inotify": "inotify instances of its user (fs.inotify.max_user_instances)",
     "as": "the address space",
     "cpu": "processor time",
     "stack": "the stack",
 }
-COUNTED = ("nofile", "nproc", "pids", "fsize", "memlock", "data", "maps")  # what is counted against its limit
+COUNTED = ("nofile", "nproc", "pids", "fsize", "memlock", "data", "maps", "inotify")  # what is counted against its limit
 OF_MEMORY = ("memlock", "data", "maps")  # at these an allocation is refused, in the words of a lack of memory, though there is enough
 NO_MEMORY: tuple[MessageKind, ...] = ("out of memory", "cuda out of memory")  # an allocator of a device's staging memory says the latter
 LIFTED = {

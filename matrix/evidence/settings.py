@@ -19,6 +19,9 @@ from matrix.records import Bound, ProcessSettings
 
 MOST = 16
 MAPPINGS = Path("/proc/sys/vm/max_map_count")
+WATCHERS = Path("/proc/sys/fs/inotify/max_user_instances")
+WATCHER = "anon_inode:inotify"  # where the link of such a descriptor leads
+MOST_LINKS = 4096  # descriptors of one process that are read one by one
 OFTEN, RARELY = 4, 8  # looks, first and later, at what hardly ever changes: limits and the group of another than the main process
 NAMES = {
     "cpu time": "cpu",
@@ -53,6 +56,7 @@ class Settings:
     def __init__(self) -> None:
         self._last: dict[int, _Last] = {}
         self._main = 0
+        self._watchers = _number(WATCHERS)
         self._counts: dict[str, tuple[int | None, int | None]] = {}  # /proc/PID/cgroup -> what its group allows and has, at this look
 
     def look(self, now_s: float, pids: list[int], main: int) -> None:
@@ -80,6 +84,8 @@ class Settings:
         with contextlib.suppress(OSError):
             folder = f"{process}/fd"  # its size is their number since Linux 6.2
             used["nofile"] = os.stat(folder).st_size or len(os.listdir(folder))  # noqa: PTH116, PTH208 - at every look
+            if self._watchers and self._watchers <= 2 * used["nofile"] and used["nofile"] <= MOST_LINKS:  # else it cannot be near
+                used["inotify"] = watchers(folder)
         if last.group not in self._counts:  # the processes of a tree share it
             self._counts[last.group] = group_of_pids(last.group)
         last.pids, count = self._counts[last.group]
@@ -98,12 +104,33 @@ class Settings:
             pid=pid,
             role=role,
             last_s=round(last.at_s, 3),
-            bounds=with_own(bounds(last.limits, last.used), own, last) + of_group(last),
+            bounds=with_own(bounds(last.limits, last.used), own, last) + of_group(last) + self._of_user(last),
             ignored=signals(last.status.get("SigIgn", "0")),
             caught=signals(last.status.get("SigCgt", "0")),
             blocked=signals(last.status.get("SigBlk", "0")),
             cpus=sum(_span(part) for part in cpus.split(",")) if cpus else None,
         )
+
+    def _of_user(self, last: _Last) -> list[Bound]:
+        """What all processes of a user share and this one had half of or more.  The kernel refuses it in the words of too many files."""
+        most, count = self._watchers, last.used.get("inotify", 0)
+        return [Bound(name="inotify", soft=most, hard=most, used=count)] if most and 2 * count >= most else []
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def watchers(folder: str) -> int:
+    """inotify instances among the descriptors in a /proc/PID/fd."""
+    count = 0
+    for name in os.listdir(folder):  # noqa: PTH208 - at every look
+        with contextlib.suppress(OSError):  # closed meanwhile
+            count += os.readlink(f"{folder}/{name}") == WATCHER  # noqa: PTH115
+    return count
 
 
 def _read(path: str) -> str:
@@ -141,9 +168,8 @@ def with_mappings(found: list[ProcessSettings], counts: Mapping[int, int], roles
     """Adds how many mappings of memory a process had, by pid, where they were half of what the kernel allows or more: few ever get near.
 
     Also of one that was gone before the first look, as its core tells."""
-    try:
-        most = int(MAPPINGS.read_text())
-    except (OSError, ValueError):
+    most = _number(MAPPINGS)
+    if most is None:
         return found
     bounds = {pid: Bound(name="maps", soft=most, hard=most, used=count) for pid, count in counts.items() if count * 2 >= most}
     unseen = [

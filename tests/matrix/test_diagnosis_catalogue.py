@@ -242,6 +242,11 @@ def test_a_null_pointer_in_a_group_without_room_for_a_thread_is_the_limits_doing
     assert first(segv(faults=[fault(8)], settings=bounded("pids", 24, 3)))[0] != "resource_limit"
 
 
+def test_a_null_pointer_where_the_user_may_have_no_other_watcher_of_files_is_the_limits_doing() -> None:
+    assert first(segv(faults=[fault(8)], settings=bounded("inotify", 128, 128))) == ("resource_limit", "confirmed")
+    assert first(segv(faults=[fault(8)], settings=bounded("inotify", 128, 70)))[0] != "resource_limit"
+
+
 @pytest.mark.parametrize("kind", ["out of memory", "cuda out of memory"])
 @pytest.mark.parametrize("limit", ["maps", "data", "memlock"])
 def test_an_allocation_that_a_limit_of_another_kind_refused_is_that_limits_doing_whatever_its_words_say(limit: str, kind: Any) -> None:

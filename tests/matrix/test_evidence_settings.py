@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from matrix.evidence.settings import group_of_pids
+from matrix.evidence.settings import Settings, group_of_pids, watchers
 
 ROOT = Path("/sys/fs/cgroup/pids")  # of version 1, where a group can be made without further ado
 
@@ -42,3 +42,49 @@ def test_a_group_says_how_many_processes_it_allows_and_has(group: Path) -> None:
 
 def test_a_group_that_cannot_be_read_is_no_limit() -> None:
     assert group_of_pids("8:pids:/no/such/group\n1:name=systemd:/\n0::/nor/this\n") == (None, None)
+
+
+WATCHES = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+files = [open(os.devnull) for _ in range(FILES)]
+made = [fd for fd in (libc.inotify_init1(0) for _ in range(INSTANCES)) if fd >= 0]
+print(len(made), flush=True)
+input()
+"""
+
+
+@contextlib.contextmanager
+def watching(instances: int, files: int) -> Iterator[tuple[int, int]]:
+    """(pid of a child with that many inotify instances and other files, how many instances the kernel let it have)."""
+    program = WATCHES.replace("INSTANCES", str(instances)).replace("FILES", str(files))
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        try:
+            yield child.pid, int(child.stdout.readline())
+        finally:
+            with contextlib.suppress(BrokenPipeError):
+                child.communicate("\n", timeout=60)
+
+
+def test_the_watchers_of_files_that_a_process_has_are_counted_and_other_descriptors_are_not() -> None:
+    with watching(3, 20) as (pid, made):
+        assert watchers(f"/proc/{pid}/fd") == made
+
+
+def test_watchers_of_files_are_told_with_the_limit_of_their_user_where_they_are_half_of_it_or_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = tmp_path / "max_user_instances"
+    limit.write_text("4\n")
+    monkeypatch.setattr("matrix.evidence.settings.WATCHERS", limit)
+
+    def told(instances: int) -> list[tuple[int, int | None]]:
+        settings = Settings()
+        with watching(instances, 8) as (pid, made):
+            if made < instances:
+                pytest.skip("other programs of this user have all the inotify instances that it may have")
+            settings.look(0.1, [pid], pid)
+        return [(bound.soft, bound.used) for bound in settings.record({})[0].bounds if bound.name == "inotify"]
+
+    assert (told(4), told(1)) == ([(4, 4)], [])
