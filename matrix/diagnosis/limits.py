@@ -287,8 +287,8 @@ def _room(case: Case, death: Observation) -> Iterator[Finding]:
     for place in full[:1]:
         left = f"{place.least_free_bytes >> 10} KiB left of {place.total_bytes >> 20} MiB"
         fact = f"{place.folder} ({place.use}) had {'no inode for another file, and ' if place.least_free_inodes == 0 else ''}{left}"
-        if any(_is_full(other) and other.use == place.use for survivor in case.survivors for other in survivor.filesystems):
-            yield finding(FULL, "room", death, -1.0, f"{fact}, as in runs that survive")
+        if any(_had_no_room(survivor, place.use) for survivor in case.survivors):
+            yield from _full_in_survivors(case, death, place.use, fact)
             return
         weight = 4.5 if signal == "SIGBUS" else 3.5
         yield finding(FULL, "room", death, weight, fact)
@@ -306,6 +306,29 @@ def _room(case: Case, death: Observation) -> Iterator[Finding]:
         yield finding(CHANGED, "signal", death, 1.5, "SIGBUS: a mapped page could not be had")
     elif not death.short_files:
         yield finding(CHANGED, "signal", death, -5.0, "it did not end by SIGBUS, which is how a shortened mapped file ends a process")
+
+
+def _full_in_survivors(case: Case, death: Observation, use: str, fact: str) -> Iterator[Finding]:
+    """What a full place loses harms only who reads it back: such runs all die full, and room alone saves them."""
+    changes = [(axis, survivor) for axis, survivor in case.beside if any(place.use == use for place in survivor.filesystems)]
+    still_full = {axis for axis, survivor in changes if _had_no_room(survivor, use)}
+    saved = next(((axis, survivor) for axis, survivor in changes if axis not in still_full), None)
+    if saved is None or not all(_had_no_room(other, use) for other in case.deaths):
+        yield finding(FULL, "room", death, -1.0, f"{fact}, as in runs that survive")
+        return
+    axis, survivor = saved
+    change = f"{axis}={survivor.trial.cell[axis]}"
+    fact += f"; some runs survive with it full, but with {change} alone there is room, and it survives (attempt {survivor.attempt})"
+    yield finding(FULL, "room", death, 1.5, fact)
+    damaged = message(death, "corrupt input")
+    if damaged and not case.said_alike("corrupt input"):
+        fact = f"what it read is not whole, as what a full place has lost: {damaged.text.strip()[:160]}"
+        yield finding(FULL, "read back", death, 2.0, fact, f"{damaged.stream}.log")
+        yield finding(DAMAGED, "read back", death, -1.5, fact, f"{damaged.stream}.log")
+
+
+def _had_no_room(run: Observation, use: str) -> bool:
+    return any(place.use == use and _is_full(place) for place in run.filesystems)
 
 
 def _is_full(place: Filesystem) -> bool:

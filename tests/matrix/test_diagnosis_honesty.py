@@ -93,6 +93,16 @@ def test_a_disk_that_is_full_in_the_survivors_too_did_not_end_anything() -> None
     assert found.ranking[0].cause != "shm_or_disk_full"
 
 
+def test_a_disk_that_is_full_in_some_survivors_lost_what_the_others_read_back() -> None:
+    words = says("corrupt input", "snapshot: checksum mismatch")
+    dead, full = {**died(), "filesystems": FULL, "messages": words}, lived(filesystems=FULL)
+    roomy = lived(filesystems=[dataclasses.replace(FULL[0], least_free_bytes=GIB // 2)])
+    room_saves = verdict({("u", 1): dead, ("u", 2): full, ("v", 1): roomy, ("v", 2): roomy})
+    assert room_saves.ranking[0].cause == "shm_or_disk_full"
+    never_room = verdict({("u", 1): dead, ("u", 2): full, ("v", 1): full, ("v", 2): full})
+    assert never_room.ranking[0].cause != "shm_or_disk_full"
+
+
 def test_one_death_that_deviates_outvotes_nobody() -> None:
     finite = [Metric(name="loss", last="0.5", last_step=8, values=8, median_abs=0.5, largest_abs=1.0)]
     nan = [Metric(name="loss", last="nan", last_step=8, values=8, median_abs=0.5, largest_abs=1.0, first_bad="nan", first_bad_step=3)]
