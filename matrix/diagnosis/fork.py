@@ -1,7 +1,8 @@
-"""A process forked while its parent had threads (cause `fork_unsafe`).
+"""A process forked while its parent had threads, or had open what allows one user (cause `fork_unsafe`).
 
 The child gets the parent's memory with one thread: thread pools (OpenMP, BLAS) and locks that other threads held are
 there, the threads are not.  The child waits for them for ever, asleep or spinning, and the parent waits for the child.
+An open file it shares, with the position in it: who reads there while another does reads what it did not ask for.
 """
 
 from __future__ import annotations
@@ -12,20 +13,21 @@ from collections.abc import Iterator, Sequence
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, remedy
 from matrix.diagnosis.hangs import first_thread, hang_class, threaded_forks
+from matrix.diagnosis.native import FAULTS, NATIVE_CRASH
 from matrix.records import Cell, Finding, ForkEvent, Observation, ProcessSeen
 
 CAUSE = "fork_unsafe"
 CAUSES = (
     Cause(
         name=CAUSE,
-        title="Fork after threads were started",
-        clause="a process is forked after native threads have started: the copy inherits locks and thread pools whose threads do not "
-        "exist in it",
+        title="Fork after threads were started, or with open files in use",
+        clause="a process is forked after native threads have started, or with files open that it reads: the copy inherits locks and "
+        "thread pools whose threads do not exist in it, and shares the position in a file",
         every_time=0.6,
         remedies=(
             remedy("axis", "spawn or forkserver as start method", "slower starts; objects must be picklable"),
             remedy("environment", "one thread for OpenMP and BLAS", "speed; locks of other threads stay dangerous"),
-            remedy("code", "fork before anything starts threads, or no work with threads in the parent"),
+            remedy("code", "fork before anything starts threads, or no work with threads in the parent; open files in each worker"),
         ),
         references=("Python documentation, multiprocessing: contexts and start methods", "man 2 fork, notes on multithreaded processes"),
         cures_it={"start_spawn": 0.9, "start_forkserver": 0.85, "one_thread": 0.6, "one_core": 0.1},
@@ -46,6 +48,7 @@ POOLS = (
 LOCKS = re.compile(r"(?<![a-z])lock|acquire|futex|sem_wait|pthread_(?:cond|mutex|rwlock)")  # not clock_nanosleep, not block
 HELD = ("acquire_lock", "pthread_mutex", "lll_lock")  # frames of a wait for a lock of the process's own memory, which fork copies
 SHARED = ("multiprocessing/queues.py:", "multiprocessing/connection.py:", "multiprocessing/synchronize.py:", "selectors.py:", "SemLock")
+WORKERS = ("worker", "miner")
 GONE = ("Z", "X")  # ended, and not yet waited for
 INNER = 8  # frames from the innermost
 LOST = "lock that no thread holds after fork"
@@ -55,9 +58,38 @@ def findings(case: Case) -> Iterator[Finding]:
     hangs = [death for death in case.deaths if (case.outcomes[death.attempt].signature or "").startswith("hang")]
     for death in hangs:
         yield from _from_hang(death)
+    crashes = [death for death in case.deaths if crashed_in_a_fork(death)]
+    for death in crashes:
+        fact = "it crashed in a forked process, which shares files, their positions and connections with those forked beside it"
+        yield finding(CAUSE, "crash", death, 1.0, fact)
+    if crashes and len(crashes) == len(case.deaths):
+        yield from _started_anew(case, next((death for death in case.bad_deaths), crashes[0]))
     if hangs and all(threaded_forks(death) for death in hangs) and len(case.survivors) > 1:
         stuck = all(stuck_children(death, threaded_forks(death)) for death in hangs)
         yield from _from_survivors(case, stuck)
+
+
+def crashed_in_a_fork(death: Observation) -> bool:
+    """Whether what died first was a worker, of a fault in its own code, and the workers of that run were forked."""
+    first = next((each for each in death.deaths if each.part == "initiating"), None)
+    return first is not None and first.role in WORKERS and first.signal in FAULTS and bool(death.forks)
+
+
+def started_anew(run: Observation) -> bool:
+    """Whether it had workers, and nothing was forked."""
+    return was_watched(run) and not run.forks and any(process.role in WORKERS for process in run.memory.processes)
+
+
+def _started_anew(case: Case, death: Observation) -> Iterator[Finding]:
+    """A change of one axis after which workers are there as before but not forked, and it lives."""
+    for axis, survivor in case.beside:
+        if started_anew(survivor):
+            change = f"{axis}={survivor.trial.cell[axis]}"
+            fact = f"with {change} alone its workers are started anew instead of forked, and it survives (attempt {survivor.attempt})"
+            yield finding(CAUSE, "started anew", death, 2.5, fact)
+            for cause in NATIVE_CRASH:
+                yield finding(cause, "started anew", death, -1.0, fact)
+            return
 
 
 def was_watched(observation: Observation) -> bool:

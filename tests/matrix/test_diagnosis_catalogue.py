@@ -13,6 +13,7 @@ from matrix.diagnosis.cause import RemedyKind
 from matrix.records import (
     Bound,
     CrashDump,
+    Death,
     Exit,
     Fault,
     Filesystem,
@@ -437,6 +438,17 @@ def test_many_spinning_threads_on_few_processors_are_a_stall() -> None:
         "cpu_bound_stall",
         "confirmed",
     )
+
+
+def test_a_crash_in_a_forked_worker_is_the_forks_doing_where_workers_that_are_started_anew_live() -> None:
+    fork = ForkEvent(pid=7, threads_alive=1, start_method="fork", time_s=1.0)
+    ended = Death(pid=9, role="worker", signal="SIGSEGV", status=None, time_s=2.0, part="initiating")
+    facts = failed(faults=[fault(0, tid=9)], forks=[fork], deaths=[ended])
+    crew = Memory(isolation="none", processes=[ProcessMemory(pid=9, role="worker", last_s=2.0)])
+    assert first(facts, lived(memory=crew))[0] == "fork_unsafe"
+    assert first(facts, lived(memory=crew, forks=[fork]))[0] != "fork_unsafe"  # they are forked there too
+    assert first(facts, lived())[0] != "fork_unsafe"  # there are none
+    assert first({**facts, "deaths": [dataclasses.replace(ended, pid=7, role="main")]}, lived(memory=crew))[0] != "fork_unsafe"
 
 
 def test_a_child_that_waits_in_a_pool_whose_threads_it_lost_is_an_unsafe_fork_also_with_a_thread_of_its_own() -> None:

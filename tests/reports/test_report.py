@@ -206,7 +206,7 @@ def test_what_was_ruled_out_for_one_reason_is_one_line_with_a_link_to_its_file(t
 def test_a_hang_is_called_a_hang_with_what_each_process_was_doing_and_the_second_failure_beside_it(tell: Tell) -> None:
     text = tell("hang").markdown.replace("*", "").replace("`", "")
     assert "What dies: The job hangs: no output, no progress in 3 of" in text
-    assert "Fork after threads were started: a process is forked after native threads have started" in text
+    assert "Fork after threads were started, or with open files in use: a process is forked after native threads have started" in text
     assert "Process 4102 (miner, python): state R, 1 thread, 10.0 s of processor in the last 10 s" in text
     assert "Process 4101 (main, python): state S in futex_do_wait, 9 threads, 0.0 s of processor in the last 10 s" in text
     assert "2 different failures were seen." in text
