@@ -336,6 +336,7 @@ class Fault:
     index_bytes: int | None = (
         None  # how far the instruction's index led from a pointer into memory to where there is none; None: no index, or unknown
     )
+    filled: int | None = None  # the byte that the pointer consists of, over and over: nobody stored an address there; None: it does not
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -56,6 +56,7 @@ WAITS = (
     "?",
 )
 NATIVE_CRASH = (CORRUPTION, ARGUMENT, RACE)  # what a crash in native code may be, when it is not of the stack or of an instruction
+PYTHON_FREED = 0xDD  # Python's debug allocator, Objects/obmalloc.c
 HEAP_PROBES = ("poisoned_heap", "checked_heap", "valgrind")
 POOLS = ("gomp", "libomp", "libiomp", "openblas", "mkl", "tbb", "pthreadpool")  # in names of libraries that keep threads for their calls
 
@@ -347,6 +348,10 @@ def _checked(run: Observation, guilty: Sequence[Frame], *, known: bool) -> Itera
     held = all(result.held for result in run.probes)
     if not held or not set(run.trial.probes) & set(HEAP_PROBES):
         return
+    if (fault := the_fault(run)) and fault.filled is not None and fault.filled in _left_in_freed(run):
+        fact = f"where what is freed is filled with {fault.filled:#x}, native code{_in(fault)} used such bytes as a pointer"
+        for cause, weight in {CORRUPTION: 3.0, RACE: 2.0, ARGUMENT: -2.0}.items():  # a race frees too early as well
+            yield finding(cause, "checked heap", run, weight, f"{fact}: memory that was given back")
     if line := _said(run, "heap damaged"):
         weight = 1.5 if known else 3.5  # a race damages the heap as well
         yield finding(CORRUPTION, "checked heap", run, weight, f"with a checked heap it ends at the damage: {line}", "stderr.log")
@@ -361,6 +366,12 @@ def _checked(run: Observation, guilty: Sequence[Frame], *, known: bool) -> Itera
             for cause, weight in weights.items():
                 yield finding(cause, "checked heap", run, weight, fact, "valgrind.log")
             return
+
+
+def _left_in_freed(run: Observation) -> set[int]:
+    """The bytes that allocators put into what is freed under the probes of this run."""
+    byte = run.env_at_exec.get("MALLOC_PERTURB_", "")
+    return ({int(byte) & 0xFF} if byte.isdigit() else set()) | ({PYTHON_FREED} if run.env_at_exec.get("PYTHONMALLOC") == "debug" else set())
 
 
 def _misuse(error: HeapError) -> dict[str, float]:

@@ -110,6 +110,7 @@ def _of_image(image: CoreImage, state: Interrupted, files: list[Mapped], stack_l
         code=code,
         si_code=state.si_code,
         index_bytes=_index_bytes(image, state, code),
+        filled=_filled(state, code),
     )
 
 
@@ -123,6 +124,16 @@ def _index_bytes(image: CoreImage, state: Interrupted, code: str) -> int | None:
         return None  # both lead somewhere, or neither: it cannot be told which one is the pointer
     start = found.base if from_base else found.index
     return (found.address - start + SIGNED) % (2 * SIGNED) - SIGNED
+
+
+def _filled(state: Interrupted, code: str) -> int | None:
+    """The byte that one of the registers of the address repeats; the lowest two may have been counted on."""
+    found = operand(bytes.fromhex(code), state.registers)
+    for value in (found.base, found.index) if found else ():
+        upper = set((value or 0).to_bytes(8, "little")[2:])
+        if len(upper) == 1 and not upper & {0x00, 0xFF}:
+            return upper.pop()
+    return None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -187,6 +187,20 @@ def test_a_thread_that_queues_at_the_allocator_within_a_call_of_its_own_is_no_id
     assert of(damaged).ranking[0].cause == "native_memory_corruption"
 
 
+def test_a_pointer_of_the_bytes_that_freed_memory_is_filled_with_was_read_from_such_memory() -> None:
+    answers = {("u", 1): segv(faults=[fault(8)]), ("v", 1): lived(), ("v", 2): lived()}
+    filling = {"PYTHONMALLOC": "debug", "MALLOC_PERTURB_": "165"}
+
+    def told(filled: int | None, **env: str) -> tuple[str, float]:
+        poisoned = segv(faults=[fault(None, trap="general protection", filled=filled)], env_at_exec=env)
+        top = verdict(answers, probed={"poisoned_heap": poisoned}).ranking[0]
+        return top.cause, top.probability
+
+    assert min(told(0xDD, **filling), told(165, **filling))[0] == "native_memory_corruption" == told(165, MALLOC_PERTURB_="165")[0]
+    usual = told(None, **filling)
+    assert usual == told(0x5A, **filling) == told(0xDD) != told(0xDD, **filling)  # others, and none were filled with those
+
+
 def test_a_damaged_heap_under_a_probe_that_does_not_check_it_says_nothing_new() -> None:
     damaged = died(messages=says("heap damaged", "double free or corruption (!prev)"))
     answers = {("u", 1): segv(faults=[fault(0x7F1234567890)]), ("v", 1): lived(), ("v", 2): lived()}

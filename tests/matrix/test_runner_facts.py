@@ -108,6 +108,14 @@ def test_an_index_that_leads_to_nowhere_is_told_from_a_pointer_that_does(observe
     assert pointed.index_bytes is None and pointed.library == "libgather.so"
 
 
+@needs_cores
+@pytest.mark.parametrize("hook", [True, False], ids=["faulthandler on top", "bare"])
+@pytest.mark.parametrize("pointer", [0xDDDDDDDDDDDDDDDD, 0xA5A5A5A5A5A5A5F5, 0x7F0012345678, 0])
+def test_a_pointer_that_repeats_one_byte_is_told_from_another(observe: Observe, gather: Path, hook: bool, pointer: int) -> None:
+    found = fault_of(observe(f"import ctypes; ctypes.CDLL({str(gather)!r}).loose(ctypes.c_void_p({pointer}))", hook=hook))
+    assert (found.library, found.filled) == ("libgather.so", {0xDD: 0xDD, 0xA5: 0xA5}.get(pointer >> 56))
+
+
 DEEP = """
 #include <string.h>
 int deep(int n) { volatile char b[512]; b[0] = n; return n ? deep(n - 1) + b[0] : 0; }
