@@ -130,7 +130,7 @@ def _waits(death: Observation, found: dict[int, HangClass]) -> Iterator[Finding]
         fact = f"{process.role} {process.pid} {ELSEWHERE[kind]} ({' '.join(filter(None, [process.state, process.wchan]))})"
         yield finding(DEADLOCK, "waits", death, -2.0, fact)
         if process.state == "T":
-            yield finding("external_signal", "stopped", death, 3.0, f"{fact} and nobody let it go on")
+            yield finding("external_signal", "stopped", death, 4.5, f"{fact} and nobody let it go on")  # nothing else stops one so
         return
     if kind not in WAITING:
         return

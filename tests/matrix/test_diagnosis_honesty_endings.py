@@ -116,11 +116,15 @@ WAITS = process(wchan="anon_pipe_read", stack=QUEUE)
 def test_a_hang_that_something_else_explains_is_no_deadlock(facts: dict[str, Any]) -> None:
     found = of(hung(**facts))
     assert found.ranking[0].cause != "deadlock"
-    assert confirmed(found) is None
+    assert confirmed(found) in (None, "external_signal")
 
 
-def test_a_process_that_was_stopped_was_sent_a_signal() -> None:
-    assert first(hung(processes=[process(state="T", wchan="do_signal_stop")])) == "external_signal"
+def test_a_process_that_was_stopped_was_sent_a_signal_whatever_its_session_is() -> None:
+    stopped = hung(processes=[process(state="T", wchan="do_signal_stop")])
+    answers = {("u", 1): stopped, ("v", 1): lived(), ("v", 2): lived()}
+    assert confirmed(verdict(answers)) == "external_signal"
+    entry = verdict(answers, probed={"own_session": stopped, "ignore_sighup": stopped}).ranking[0]  # that is not how it was sent
+    assert (entry.cause, entry.grade) == ("external_signal", "supported")
 
 
 def test_a_worker_that_left_by_exit_before_a_hang_is_a_librarys_exit() -> None:
