@@ -138,7 +138,8 @@ class Planner:
         if self._out_of_time() or self._verdict is None:
             return None
         shares = {entry.cause: entry.probability for entry in self._verdict.ranking}
-        return probing.propose(self._case(), shares, catalogue.CAUSES, self._can_probe, probes.NAMES)
+        case = self._case()
+        return probing.propose(case, shares, catalogue.causes_of(case), self._can_probe, probes.NAMES)
 
     def _probe_trial(self, number: int, name: str) -> Trial:
         why = f"An intervention of the tool's own, to tell why it dies: {name.replace('_', ' ')}."

@@ -138,6 +138,7 @@ class ProcessMemory:
     swap_bytes: int = 0
     pss_bytes: int | None = None  # most seen, as the next one: a process that ends has less; None: not read (gone too soon)
     uss_bytes: int | None = None
+    huge_bytes: int | None = None  # of its anonymous memory, most seen in huge pages (transparent ones); None: not read
     minor_faults: int = 0
     major_faults: int = 0
     threads: int = 0  # most seen

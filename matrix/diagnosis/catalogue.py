@@ -31,8 +31,13 @@ OPEN = (  # what is no cause, and stands in a ranking beside them
 ENTRIES: dict[str, Cause] = {**CAUSES, **{cause.name: cause for cause in OPEN}}
 
 
+def causes_of(case: Case) -> dict[str, Cause]:
+    """The causes, with what each predicts where the evidence of this case says more than the catalogue."""
+    return {**CAUSES, **memory.causes_of(case)}
+
+
 def findings(case: Case) -> Iterator[Finding]:
     """Every judgement on every attempt, by all families and by the tool's own interventions."""
     for family in FAMILIES:
         yield from family.findings(case)
-    yield from probing.findings(case, CAUSES)
+    yield from probing.findings(case, causes_of(case))

@@ -5,6 +5,7 @@ A curve far below every limit clears all of it.  Weights are log likelihood rati
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from matrix.diagnosis.case import Case
@@ -84,6 +85,7 @@ DIFFERS = 1.2  # ratio of two peaks that is no accident
 RARER = 1.1  # nats: memory that the allocator keeps looks like memory that the program keeps, and is the rarer of the two
 LITTLE, HALF = 0.2, 0.5  # of the growth that is left under another allocator
 ALLOCATOR_PROBES = ("one_arena", "no_huge_pages")
+BY_HUGE_PAGES = {"no_huge_pages": 0.8, "memory_x2": 0.5}  # what cures it then: another way to allocate gets the same pages
 ALLOCATORS = ("MALLOC_", "PYTHONMALLOC", "LD_PRELOAD", "NUMPY_MADVISE_HUGEPAGE", "THP_MEM_ALLOC_ENABLE", "GLIBC_TUNABLES")
 
 
@@ -93,6 +95,7 @@ def findings(case: Case) -> Iterator[Finding]:
         yield from _killed(death)
         yield from _form(case, death)
         yield from _workers(death)
+        yield from _huge_pages(death)
     if killed:
         yield from _allocator(case, killed)
         yield from _scaling(case, killed)
@@ -303,6 +306,31 @@ def _worker_count(observation: Observation) -> int:
     return max((sum(each.first_s <= other.last_s and other.first_s <= each.last_s for other in workers) for each in workers), default=0)
 
 
+# ------------------------------------------------------------------ huge pages
+def causes_of(case: Case) -> dict[str, Cause]:
+    """Entries that predict something else of this case: memory in huge pages is not held by arenas."""
+    of_huge = [death for death in case.deaths if _in_huge_pages(death)]
+    if not of_huge or 2 * len(of_huge) < len(case.deaths):
+        return {}
+    return {cause.name: dataclasses.replace(cause, cures_it=BY_HUGE_PAGES) for cause in CAUSES if cause.name == ALLOCATOR}
+
+
+def _huge_pages(death: Observation) -> Iterator[Finding]:
+    """Dense data lies in huge pages as well: that they hold the memory is no evidence, but reason enough to ask what it is without them."""
+    if held := _in_huge_pages(death):
+        huge, whole = held
+        fact = f"{_size(huge)} of the {_size(whole)} that one process held were huge pages: who touches a byte of one has all of it"
+        yield finding(ALLOCATOR, "huge pages", death, RARER, fact)
+
+
+def _in_huge_pages(death: Observation) -> tuple[int, int] | None:
+    """(bytes in huge pages, bytes) of the largest process, when most of what it had for itself lay in huge pages."""
+    largest = max(death.memory.processes, key=_own, default=None)
+    if largest is None or not largest.uss_bytes or (largest.huge_bytes or 0) <= HALF * largest.uss_bytes:
+        return None
+    return largest.huge_bytes or 0, largest.uss_bytes
+
+
 # ------------------------------------------------------------------ across attempts
 def _scaling(case: Case, killed: list[Observation]) -> Iterator[Finding]:
     """What the peak follows: the number of workers, or what one step holds."""
@@ -361,8 +389,11 @@ def _lower(case: Case, same: list[Observation], axis: str) -> tuple[Observation,
 def _allocator(case: Case, killed: list[Observation]) -> Iterator[Finding]:
     """Only a run that differs by nothing but its allocator can tell memory that is kept by the allocator from memory that is in use."""
     dying = killed[0]
+    huge = bool(causes_of(case))
     for other in case.observations:
         setting = _allocator_setting(case, other, dying)
+        if huge and not _without_huge_pages(case, other):
+            continue  # it got the same pages in another way
         before, after = _rate(dying), _rate(other)
         if not setting or before is None or after is None or other is dying:
             continue
@@ -395,6 +426,10 @@ def _allocator_setting(case: Case, other: Observation, dying: Observation) -> st
     if not changed or len(axes) > 1 or not all(name.startswith(ALLOCATORS) for name in changed):
         return None
     return ", ".join(f"{name}={value}" for name, value in sorted(changed.items()))
+
+
+def _without_huge_pages(case: Case, other: Observation) -> bool:
+    return "no_huge_pages" in other.trial.probes or "NUMPY_MADVISE_HUGEPAGE" in case.environments.get(other.attempt, {})
 
 
 def _rate(observation: Observation) -> float | None:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -60,12 +61,20 @@ def descriptor_limit(pid: int) -> int | None:
     return None
 
 
-def shares(pid: int) -> tuple[int, int] | None:
-    """(PSS, USS) in bytes: each shared page counted by its part, and not at all; None when it cannot be read."""
+class Shares(NamedTuple):
+    """In bytes."""
+
+    pss: int  # each shared page counted by its part
+    uss: int  # ... and not at all
+    huge: int | None  # of anonymous memory, in huge pages; None: not told here
+
+
+def shares(pid: int) -> Shares | None:
+    """None when it cannot be read."""
     if sys.platform != "linux":
         with contextlib.suppress(psutil.Error):
             uss = psutil.Process(pid).memory_full_info().uss
-            return uss, uss  # no PSS there: what is shared is left out
+            return Shares(uss, uss, None)  # no PSS there: what is shared is left out
         return None
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = dict[bytes, int]()
@@ -73,7 +82,7 @@ def shares(pid: int) -> tuple[int, int] | None:
             name, _, value = line.partition(b":")
             if value:
                 fields[name] = int(value.split()[0]) * 1024
-        return fields[b"Pss"], fields[b"Private_Clean"] + fields[b"Private_Dirty"]
+        return Shares(fields[b"Pss"], fields[b"Private_Clean"] + fields[b"Private_Dirty"], fields.get(b"AnonHugePages"))
     return None
 
 

@@ -38,6 +38,7 @@ class Held:
             swap_bytes=figures.get("swap", 0),
             pss_bytes=figures.get("pss"),
             uss_bytes=figures.get("uss"),
+            huge_bytes=figures.get("huge"),
             minor_faults=figures.get("minor_faults", 0),
             major_faults=figures.get("major_faults", 0),
             threads=self.threads,

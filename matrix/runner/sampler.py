@@ -233,7 +233,7 @@ class Sampler:
         if sum(_sizes(statm)[0] for statm in self._latest.values()) <= limit_bytes or now_s < self._check.next_s:
             return False
         began = time.thread_time()
-        held = [found[0] if (found := process_memory.shares(pid)) else _sizes(statm)[0] for pid, statm in self._latest.items()]
+        held = [found.pss if (found := process_memory.shares(pid)) else _sizes(statm)[0] for pid, statm in self._latest.items()]
         self._check.spent(now_s, 0.0, time.thread_time() - began)
         return sum(held) > limit_bytes
 
@@ -284,10 +284,12 @@ class Sampler:
         if held.peak > LARGEST_SHARES:
             self.too_large.add(pid)
         elif now_s >= SHARES_COSTS * WALK_S * held.peak and (found := process_memory.shares(pid)):  # the first one is rationed too
-            self._pss[pid] = found[0]
-            for kind, value in zip(("pss", "uss"), found, strict=True):
+            self._pss[pid] = found.pss
+            for kind, value in (("pss", found.pss), ("uss", found.uss)):
                 held.figures[kind] = max(value, held.figures.get(kind, 0))
                 self._file.write([f"{now_s:.3f},{self._step}{held.prefix}{kind},{value}\n"])
+            if found.huge is not None:
+                held.figures["huge"] = max(found.huge, held.figures.get("huge", 0))
         if min(self._pss.values()) != UNREAD:
             self.peak_pss = max(sum(self._pss.values()), self.peak_pss or 0)
         self._shares.spent(now_s, SLOW_S, time.thread_time() - began)

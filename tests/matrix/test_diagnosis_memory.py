@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from matrix.diagnosis import judge, memory
+from matrix.diagnosis import judge, memory, probing
 from matrix.diagnosis.case import Case
 from matrix.records import Death, Exit, Forecast, Memory, MemoryCurve, Observation, ProcessMemory, Progress, Slope, Trial, Verdict
 from matrix.runner import cgroup
@@ -133,6 +133,19 @@ def test_growth_that_another_allocator_ends_is_the_allocators() -> None:
     level = dataclasses.replace(GROWING, shape="flat", per_step=Slope(value=0, low=-1024, high=1024))
     found = verdict(answers, probed={"one_arena": lived(300 * MIB, curve=level)})
     assert (found.ranking[0].cause, found.ranking[0].grade) == ("memory_allocator_retention", "confirmed")
+
+
+@pytest.mark.parametrize(("ends", "cause"), [(True, "memory_allocator_retention"), (False, "memory_retention")])
+def test_growth_in_huge_pages_is_told_by_a_run_without_them_and_by_no_other_allocator(ends: bool, cause: str) -> None:
+    """Dense data lies in huge pages too, and what touches a byte here and there fills them with nothing."""
+    small, level = lived(300 * MIB), dataclasses.replace(GROWING, shape="flat", per_step=Slope(value=0, low=-1024, high=1024))
+    huge = dataclasses.replace(MAIN, uss_bytes=900 * MIB, huge_bytes=880 * MIB)
+    death = killed(GROWING) | {"memory": dataclasses.replace(LIMIT, processes=[huge])}
+    answers = {("u", 1): death, ("v", 1): small, ("v", 2): small}
+    open_, without = verdict(answers, probed={"one_arena": death}), lived(300 * MIB, curve=level) if ends else death
+    assert open_.ranking[0].probability < probing.CLEAR and open_.ranking[0].grade != "confirmed"
+    told = verdict(answers, probed={"one_arena": death, "no_huge_pages": without})
+    assert (told.ranking[0].cause, told.ranking[0].grade) == (cause, "confirmed")
 
 
 @pytest.mark.parametrize(("left", "dies", "cause"), [(2, True, "memory_retention"), (2, False, "memory_allocator_retention")])
