@@ -137,6 +137,7 @@ def findings(case: Case) -> Iterator[Finding]:
         yield from _other_threads(death)
     if crashed:
         yield from _repeats(case, crashed)
+        yield from _no_code(case, crashed[0])
         yield from _same_place(case, crashed)
         guilty = [frame for death in crashed for frame in clusters.relevant(death.native_stack)]
         known = all(_said(death, "heap damaged") for death in crashed)
@@ -247,7 +248,10 @@ def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
     """What kind of place the address is."""
     address, does = fault.address, {"write": "wrote", "execute": "jumped"}.get(fault.access or "", "read")
     where = f"native code{_in(fault)} {does}"
-    if fault.index_bytes is not None and _by_index(fault):
+    if fault.access != "execute" and _in_no_library(fault):
+        fact = f"what it ran at {fault.ip:#x} lies in no library: made at run time, or code that is not there any more"
+        yield from ((CORRUPTION, 2.0, fact), (ARGUMENT, 1.0, fact), (RACE, 0.5, fact))
+    elif fault.index_bytes is not None and _by_index(fault):
         fact = f"{where} {_far(fault.index_bytes)} a place that it has a pointer to, by an index, and nothing is mapped there"
         yield from ((ARGUMENT, 3.5, fact), (CORRUPTION, 1.0 if fault.access == "write" else 0.5, fact), (RACE, 0.5, fact))
     elif fault.trap == "general protection":
@@ -274,6 +278,11 @@ def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
     else:
         fact = f"{where} at {address:#x}, which belongs to {fault.mapping} and may not be used so"
         yield from ((ARGUMENT, 1.5, fact), (CORRUPTION, 1.0, fact))
+
+
+def _in_no_library(fault: Fault) -> bool:
+    """Whether the instruction that faulted was in none of the files that a core lists, though something was mapped there."""
+    return fault.source == "core" and fault.ip is not None and fault.ip >= NULL and not fault.library
 
 
 def _by_index(fault: Fault) -> bool:
@@ -463,6 +472,18 @@ def _same_place(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
         there = sum(fault is not None and is_there(fault) for fault in map(the_fault, crashed))
         if there > 1 and there > len(crashed) / 2:
             yield finding(cause, "same place", first, 1.0, f"{there} of {len(crashed)} deaths came {words}")
+
+
+def _no_code(case: Case, first: Observation) -> Iterator[Finding]:
+    """Code that was made at run time ends in one way, whatever it is given; what was given back, or never was code, in several."""
+    crashed = [run for run in case.unprobed if crash_signal(run)]
+    lost = [run for run in crashed if (fault := the_fault(run)) and _in_no_library(fault)]
+    ends = sorted({str(crash_signal(run)) for run in lost})
+    if len(ends) > 1 and 2 * len(lost) > len(crashed):
+        fact = f"{len(lost)} of {len(crashed)} deaths came where no library is, by {' and '.join(ends)}: it ran what is no code any more"
+        yield finding(CORRUPTION, "no code", first, 2.5, fact)
+        for cause in (ARGUMENT, RACE):
+            yield finding(cause, "no code", first, -1.5, fact)
 
 
 def _repeats(case: Case, crashed: list[Observation]) -> Iterator[Finding]:

@@ -104,8 +104,20 @@ def test_findings_are_only_about_causes_of_the_catalogue() -> None:
         assert {entry.cause for entry in found.ranking} <= VOCABULARY | {"unknown"}
 
 
+def test_what_ends_by_several_signals_where_no_library_is_ran_code_that_was_given_back() -> None:
+    """Code that a library makes while it runs is in no file either, but there one fault ends in one way."""
+    opcode = dataclasses.replace(NOWHERE, trap="invalid opcode")
+    refused = {**died("SIGILL"), "exit": Exit(returncode=-4, signal="SIGILL"), "faults": [opcode]}
+    crashed = segv(faults=[NOWHERE])
+    alive = {("v", at): lived() for at in (1, 2)}
+    one, several = (verdict({("u", 1): crashed, ("u", 2): other, ("w", 1): crashed, **alive}) for other in (crashed, refused))
+    assert all(run.ranking[0].cause == "native_memory_corruption" for run in (one, several))
+    assert (one.ranking[0].grade != "confirmed", several.ranking[0].grade) == (True, "confirmed")
+
+
 # ------------------------------------------------------------------ native code
 STACK = {"stack_distance_bytes": 64, "stack_left_bytes": 0, "mapping": "no access"}
+NOWHERE = fault(None, trap="general protection", ip=0x7F1234567010, library="", index_bytes=1 << 44)
 NATIVE: dict[str, tuple[str, dict[str, Any]]] = {
     "a fault below the stack": ("stack_overflow", segv(faults=[fault(0x7F0000000000, **STACK)])),
     "a recursion that ran off the stack": (
