@@ -127,6 +127,15 @@ def test_what_the_program_takes_back_did_not_hold_and_is_not_collected(observe: 
     assert without(name, seen) == [only(seen).how]
 
 
+def test_huge_pages_stay_refused_by_the_kernel_when_the_program_asks_its_allocator_for_them(observe: Observe) -> None:
+    seen = observe(
+        [sys.executable, "-c", "import os, time; os.environ['NUMPY_MADVISE_HUGEPAGE'] = '1'; time.sleep(0.5)"], probes={"no_huge_pages": ""}
+    )
+    if only(seen).how.startswith(("this kernel", "nothing could be read")):
+        pytest.skip(only(seen).how)
+    assert only(seen).held is True, only(seen).how
+
+
 def test_a_wrapper_that_starts_the_program_with_another_value_is_seen_at_its_exec(observe: Observe) -> None:
     script = f"OMP_NUM_THREADS=7 {sys.executable} -S -c 'import time; time.sleep(0.5)'"
     seen = observe(["sh", "-c", f"{script}; true"], probes={"one_thread": ""})

@@ -18,6 +18,7 @@ from matrix.runner.probes.change import INFINITE, Change, Prepared
 from matrix.runner.probes.watch import Seen, lower
 
 OTHER_ALLOCATORS = ("libjemalloc", "libtcmalloc", "libmimalloc", "libtbbmalloc_proxy")
+ASKED_FOR = {"NUMPY_MADVISE_HUGEPAGE"}  # whether huge pages are asked for: the kernel's refusal holds for a program that sets it back
 NOT_SEEN = "nothing could be read: it ended too soon, or this system has no /proc"
 Held = tuple[bool | None, str]
 
@@ -70,7 +71,7 @@ def _judge(change: Change, evidence: Evidence) -> Held:
 
 def _parts(change: Change, evidence: Evidence) -> Iterator[Held]:
     everyone = list(evidence.seen.values())
-    if change.env or change.unset:
+    if (change.env or change.unset) and not (change.no_huge_pages and {*change.env, *change.unset} <= ASKED_FOR):
         yield _environment(change, evidence, everyone)
     if change.cpus:
         yield _affinity(set(change.cpus), everyone, _at_end(evidence, "cpus"))
@@ -109,7 +110,8 @@ def _parts(change: Change, evidence: Evidence) -> Iterator[Held]:
 
 # ------------------------------------------------------------------ the parts
 def _environment(change: Change, evidence: Evidence, everyone: list[Seen]) -> Held:
-    wanted: dict[str, str | None] = {name: evidence.prepared.total.env.get(name) for name in (*change.env, *change.unset)}
+    names = [name for name in (*change.env, *change.unset) if not (change.no_huge_pages and name in ASKED_FOR)]
+    wanted: dict[str, str | None] = {name: evidence.prepared.total.env.get(name) for name in names}
     for made in evidence.env_changes:
         if made.name in wanted and made.value != wanted[made.name]:
             what = f"set it to {made.value}" if made.value is not None else "removed it or set it to a value that was not kept"
