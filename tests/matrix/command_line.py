@@ -24,12 +24,13 @@ from matrix.runner.tree import MARK, marked_processes
 ROOT = Path(__file__).parents[2]
 SHM = Path("/dev/shm")
 TOOL = [sys.executable, "-m", "matrix"]
+PATIENCE_S = 900.0  # only what hangs is waited for so long: a guest, or a busy machine, may have little of a processor
 # Root without its capabilities: permission bits bind it, mounts and the like are refused, and it still reaches its interpreter.
 NO_RIGHTS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
 CAN_DROP_RIGHTS = os.geteuid() != 0 or (sys.platform == "linux" and shutil.which("setpriv") is not None)
 
 
-def matrix(*words: str, cwd: Path, prefix: Sequence[str] = (), timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def matrix(*words: str, cwd: Path, prefix: Sequence[str] = (), timeout: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run([*prefix, *TOOL, *words], cwd=cwd, env=environment(), capture_output=True, text=True, timeout=timeout)
 
@@ -91,7 +92,7 @@ def registrations(pids: Sequence[int]) -> list[str]:
 
 
 # ------------------------------------------------------------------ waiting and killing
-def wait_until(condition: Callable[[], bool], seconds: float = 30) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():

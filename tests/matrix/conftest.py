@@ -15,6 +15,7 @@ from matrix.records import Attempt, Observation, Trial
 from matrix.runner.attempt import Job, run
 from matrix.runner.launcher import Guardian
 from matrix.runner.patience import Limits
+from tests.matrix.command_line import PATIENCE_S
 
 Observe = Callable[..., Observation]
 
@@ -48,7 +49,7 @@ def job(tmp_path: Path) -> Callable[..., Job]:
             memory_limit_bytes=memory,
             cpus=more.pop("cpus", None),
         )
-        return Job(attempt=attempt, folder=tmp_path / "attempts" / name, limits=limits or Limits(wall_s=60), **more)
+        return Job(attempt=attempt, folder=tmp_path / "attempts" / name, limits=limits or Limits(wall_s=PATIENCE_S), **more)
 
     return build
 

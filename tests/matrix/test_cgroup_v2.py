@@ -304,7 +304,7 @@ def test_what_a_tool_left_that_was_killed_with_its_guardian_goes_at_the_next_sta
     specification(tmp_path, {**content, "limits": {"memory": "64MiB"}, "executor": {"jobs": 1}})
     first = tool(inner, "run", "spec.yaml", cwd=tmp_path)
     outputs = "runs/*/*/attempts/*/stdout.log"
-    assert wait_so_long(lambda: any(path.read_text().endswith("\n") for path in tmp_path.glob(outputs)), 300)
+    assert wait_so_long(lambda: any(path.read_text().endswith("\n") for path in tmp_path.glob(outputs)))
     (pid,) = (int(path.read_text().split()[1]) for path in tmp_path.glob(outputs))
     kill(first, guardian=True)
     home = inner if limit else inner.parent

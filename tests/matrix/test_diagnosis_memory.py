@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from matrix.diagnosis.case import Case
 from matrix.records import Death, Exit, Forecast, Memory, MemoryCurve, Observation, ProcessMemory, Progress, Slope, Trial, Verdict
 from matrix.runner import cgroup
 from matrix.search import Search
+from tests.matrix.command_line import PATIENCE_S, matrix
 from tests.matrix.test_diagnosis import GIB, SPEC, verdict
 
 MIB = 1 << 20
@@ -275,11 +275,11 @@ def test_a_real_program_that_is_killed_by_the_kernel_is_diagnosed(tmp_path: Path
         "matrix": {axis: values},
         "known_bad": {axis: values[-1]},
         "search": {"max_runs": 14, "seed": 0},
-        "limits": {"wall": "60s", "memory": "300MiB"},
+        "limits": {"wall": "10m", "memory": "300MiB"},
         "executor": {"jobs": 1},
     }
     (tmp_path / "spec.yaml").write_text(json.dumps(spec))  # JSON is YAML
-    done = subprocess.run([sys.executable, "-m", "matrix", "run", "spec.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = matrix("run", "spec.yaml", cwd=tmp_path, timeout=3 * PATIENCE_S)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(next(tmp_path.rglob("verdict.json")).read_text())
     assert (found["status"], found["ranking"][0]["cause"]) == ("diagnosed", cause), found["status_text"]

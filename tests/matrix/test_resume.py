@@ -19,6 +19,7 @@ from matrix.__main__ import resume_command
 from matrix.runner import cgroup
 from matrix.runner.launcher import SHORT_TEMP
 from tests.matrix.command_line import (
+    PATIENCE_S,
     alive,
     complete,
     environment,
@@ -100,7 +101,7 @@ class Place:
         """Go on to the end, and check that everything that was complete before is part of it."""
         before = self.complete()
         tool = self.start()
-        _, said = tool.communicate(timeout=120)
+        _, said = tool.communicate(timeout=PATIENCE_S)
         assert (tool.returncode, said) == (0, "")
         after = self.complete()
         assert {name: after.get(name) for name in before} == before
@@ -189,7 +190,7 @@ def test_named_semaphores_and_memory_of_what_ran_go_with_a_tool_that_is_killed(t
     kill(tool, guardian=guardian)
     if guardian:
         (tmp_path / "job.py").write_text("print('step 1')")
-        start("run", "spec.yaml", "--resume", cwd=tmp_path).communicate(timeout=120)
+        start("run", "spec.yaml", "--resume", cwd=tmp_path).communicate(timeout=PATIENCE_S)
     assert wait_until(lambda: not any(path.exists() for path in paths))
 
 
@@ -200,7 +201,7 @@ def test_when_interrupted_it_is_tidy_and_the_command_it_prints_goes_on(tmp_path:
     after_some_attempts(tool, 1)
     before = place.complete()
     tool.send_signal(number)
-    _, said = tool.communicate(timeout=60)
+    _, said = tool.communicate(timeout=PATIENCE_S)
     go_on = "python -m matrix run spec.yaml --set colour=red --resume"
     assert (tool.returncode, said) == (130, f"interrupted; what is complete is kept. Go on with: {go_on}\n")
     assert place.left() == []
@@ -209,7 +210,7 @@ def test_when_interrupted_it_is_tidy_and_the_command_it_prints_goes_on(tmp_path:
     assert before and {name: now.get(name) for name in before} == before
     assert verdict(place.run).outcomes.keys() == now.keys()
     words = [sys.executable, *shlex.split(go_on)[1:]]
-    ended = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert verdict(place.run).complete and verdict(place.run).outcomes.keys() == place.complete().keys()
     assert {observation.trial.cell["colour"] for observation in observations(place.run)} == {"red"}
@@ -280,7 +281,7 @@ def test_two_signals_in_a_row_leave_nothing_either(tmp_path: Path, number: signa
     tool.send_signal(number)
     time.sleep(0.05)
     tool.send_signal(number)
-    tool.communicate(timeout=60)
+    tool.communicate(timeout=PATIENCE_S)
     assert (tool.returncode, place.left(), place.complete()) == (130, [], {})
     place.program(0.05)
     place.finish()

@@ -21,6 +21,7 @@ from matrix.runner import cgroup, patience
 from matrix.runner.attempt import Job, run
 from matrix.runner.launcher import ROOT, SHORT_TEMP, Guardian, RunnerError
 from matrix.runner.patience import Limits
+from tests.matrix.command_line import PATIENCE_S
 from tests.matrix.conftest import Observe
 
 MIB = 1 << 20
@@ -424,7 +425,7 @@ def alive(marker: str) -> list[int]:
     return found
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 15) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():

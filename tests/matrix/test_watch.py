@@ -26,6 +26,7 @@ from matrix.watch.words import died_first
 from tests.matrix.command_line import (
     CAN_DROP_RIGHTS,
     NO_RIGHTS,
+    PATIENCE_S,
     TOOL,
     alive,
     environment,
@@ -225,7 +226,7 @@ def test_a_folder_that_cannot_be_written_is_status_3(tmp_path: Path) -> None:
 def test_a_leak_is_told_before_the_kernel_ends_it_and_the_verdict_is_supported_by_one_run(tmp_path: Path, small_group: Path) -> None:
     """The whole command, as in a container with a limit of memory."""
     argv = [sys.executable, JOIN, str(small_group), "220", *TOOL, "watch", "--", sys.executable, "-c", SLOW_LEAK]
-    done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S)
     run = only_run(tmp_path)
     (seen,) = observations(run)
     assert done.returncode == 137, done.stderr
@@ -256,7 +257,7 @@ def test_the_limit_of_a_group_that_a_launcher_moves_the_program_into_is_found(wa
 @pytest.mark.skipif(not CAN_DROP_RIGHTS, reason="the rights of root cannot be dropped here")
 def test_without_rights_the_kernels_counter_still_tells_who_ended_it(tmp_path: Path, small_group: Path) -> None:
     argv = [sys.executable, JOIN, str(small_group), "120", *NO_RIGHTS, *TOOL, "watch", "--", sys.executable, REMEMBERS, "grows", "2000"]
-    done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 137, done.stderr
     (seen,) = observations(only_run(tmp_path))
     assert (seen.memory.oom_kills, seen.memory.limit_bytes) == (1, 120 << 20)
@@ -306,7 +307,7 @@ def test_a_full_disk_costs_the_recording_and_not_the_run(tmp_path: Path) -> None
     program = "for at in range(40_000): print('line', at, '.' * 40)"
     script = f'mount -t tmpfs -o size=600k none {tmp_path} && cd {tmp_path} && exec "$@"'
     argv = ["unshare", "-m", "sh", "-c", script, "sh", *TOOL, "watch", "--", sys.executable, "-c", f"{program}\nimport sys; sys.exit(9)"]
-    done = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 9, done.stderr
     assert done.stdout.count("\n") == 40_000
     assert "from now on less is recorded" in done.stderr
