@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 def work(asked: socket.socket) -> None:
     """Holds more each time that it is asked, until its cache is full: so what is held at a step does not depend on the machine's speed."""
-    cache = []
+    cache: list[bytearray] = []
     while asked.recv(1):
         if len(cache) < 8:
             cache.append(bytearray(b"x") * (6 * MIB))
@@ -31,7 +31,8 @@ def answers(worker: socket.socket) -> bool:
         return False
 
 
-kept, workers = [], {}
+kept: list[bytearray] = []
+workers: dict[int, socket.socket] = {}
 time.sleep(2)  # as a program that loads something: what dies sooner leaves too little to tell why
 for _ in range(options.workers):
     ours, theirs = socket.socketpair()
