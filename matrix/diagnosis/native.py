@@ -250,7 +250,7 @@ def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
     where = f"native code{_in(fault)} {does}"
     if fault.access != "execute" and _in_no_library(fault):
         fact = f"what it ran at {fault.ip:#x} lies in no library: made at run time, or code that is not there any more"
-        yield from ((CORRUPTION, 2.0, fact), (ARGUMENT, 1.0, fact), (RACE, 0.5, fact))
+        yield from ((CORRUPTION, 1.5, fact), (ARGUMENT, 1.5, fact), (RACE, 0.5, fact))  # a compiler's code is as usual as a lost callback
     elif fault.index_bytes is not None and _by_index(fault):
         fact = f"{where} {_far(fault.index_bytes)} a place that it has a pointer to, by an index, and nothing is mapped there"
         yield from ((ARGUMENT, 3.5, fact), (CORRUPTION, 1.0 if fault.access == "write" else 0.5, fact), (RACE, 0.5, fact))

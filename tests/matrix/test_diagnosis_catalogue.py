@@ -111,8 +111,8 @@ def test_what_ends_by_several_signals_where_no_library_is_ran_code_that_was_give
     crashed = segv(faults=[NOWHERE])
     alive = {("v", at): lived() for at in (1, 2)}
     one, several = (verdict({("u", 1): crashed, ("u", 2): other, ("w", 1): crashed, **alive}) for other in (crashed, refused))
-    assert all(run.ranking[0].cause == "native_memory_corruption" for run in (one, several))
-    assert (one.ranking[0].grade != "confirmed", several.ranking[0].grade) == (True, "confirmed")
+    assert one.ranking[0].grade != "confirmed"
+    assert (several.ranking[0].cause, several.ranking[0].grade) == ("native_memory_corruption", "confirmed")
 
 
 # ------------------------------------------------------------------ native code
