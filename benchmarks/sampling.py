@@ -101,7 +101,7 @@ class Tree:
 
 def ours(tree: Tree, folder: Path) -> float:
     """CPU seconds of one sample, its rows written; of all processes, as the peers do it, not only of those that change."""
-    with mock.patch("matrix.runner.sampler.FULL_EVERY", 1):
+    with mock.patch.multiple("matrix.runner.sampler", FULL_EVERY=1, FULL_AT_REST=1):
         sampler = Sampler(folder / "memory.csv")
         sampler.look(0.0, tree.pids, tree.child.pid)
         began = time.thread_time()
