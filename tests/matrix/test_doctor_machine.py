@@ -212,6 +212,8 @@ def test_an_oom_daemon_is_found_by_the_name_of_its_process(tmp_path: Path) -> No
     assert not any("nohang" in finding.summary for finding in look("oom-daemon", here({})))
     daemon = Path(shutil.copy(shutil.which("sleep") or "", tmp_path / "nohang"))
     with subprocess.Popen([daemon, "60"]) as running:
+        while Path(f"/proc/{running.pid}/comm").read_text() != "nohang\n":  # the kernel names it a moment after its exec is seen
+            time.sleep(0.01)
         [finding] = [finding for finding in look("oom-daemon", here({})) if "nohang" in finding.summary]
         running.kill()
     assert finding.severity == "warning" and f"pid {running.pid}" in finding.summary
