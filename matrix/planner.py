@@ -232,7 +232,7 @@ class Planner:
         shares = {entry.cause: entry.probability for entry in ranking.rank(alone, ranking.collect(alone))}
         if weights := suspects.weights(self.spec, shares, catalogue.CAUSES):
             self.search.suspect_axes(weights)
-        self.search.expect_every_time(suspects.every_time(shares, catalogue.CAUSES))
+        self.search.expect_every_time(suspects.every_time(shares, catalogue.ENTRIES))
 
     def _crash_rate(self) -> float:
         """Share of deaths among the answers of the calibration."""

@@ -63,7 +63,7 @@ def findings(case: Case) -> Iterator[Finding]:
         fact = "it crashed in a forked process, which shares files, their positions and connections with those forked beside it"
         yield finding(CAUSE, "crash", death, 1.0, fact)
     if crashes and len(crashes) == len(case.deaths):
-        yield from _started_anew(case, next((death for death in case.bad_deaths), crashes[0]))
+        yield from _started_anew(case, (case.bad_deaths or crashes)[0])
     if hangs and all(threaded_forks(death) for death in hangs) and len(case.survivors) > 1:
         stuck = all(stuck_children(death, threaded_forks(death)) for death in hangs)
         yield from _from_survivors(case, stuck)

@@ -309,8 +309,7 @@ def _worker_count(observation: Observation) -> int:
 # ------------------------------------------------------------------ huge pages
 def causes_of(case: Case) -> dict[str, Cause]:
     """Entries that predict something else of this case: memory in huge pages is not held by arenas."""
-    of_huge = [death for death in case.deaths if _in_huge_pages(death)]
-    if not of_huge or 2 * len(of_huge) < len(case.deaths):
+    if not _of_huge_pages(case):
         return {}
     return {cause.name: dataclasses.replace(cause, cures_it=BY_HUGE_PAGES) for cause in CAUSES if cause.name == ALLOCATOR}
 
@@ -321,6 +320,12 @@ def _huge_pages(death: Observation) -> Iterator[Finding]:
         huge, whole = held
         fact = f"{_size(huge)} of the {_size(whole)} that one process held were huge pages: who touches a byte of one has all of it"
         yield finding(ALLOCATOR, "huge pages", death, RARER, fact)
+
+
+def _of_huge_pages(case: Case) -> bool:
+    """Whether that is so in half of the deaths, or more."""
+    of_huge = sum(_in_huge_pages(death) is not None for death in case.deaths)
+    return of_huge > 0 and 2 * of_huge >= len(case.deaths)
 
 
 def _in_huge_pages(death: Observation) -> tuple[int, int] | None:
@@ -389,7 +394,7 @@ def _lower(case: Case, same: list[Observation], axis: str) -> tuple[Observation,
 def _allocator(case: Case, killed: list[Observation]) -> Iterator[Finding]:
     """Only a run that differs by nothing but its allocator can tell memory that is kept by the allocator from memory that is in use."""
     dying = killed[0]
-    huge = bool(causes_of(case))
+    huge = _of_huge_pages(case)
     for other in case.observations:
         setting = _allocator_setting(case, other, dying)
         if huge and not _without_huge_pages(case, other):

@@ -36,7 +36,6 @@ LEVERS = {  # variables, by how they begin -> the intervention that sets them
     "NCCL_": "nccl_debug",
 }
 USUAL = 0.15  # chance that an axis takes part, of which nothing is known
-EVEN = 0.5
 LEAST = 0.5  # the catalogue does not know every lever: what is not listed loses no more than half
 
 
@@ -52,8 +51,8 @@ def weights(spec: Spec, shares: Mapping[str, float], causes: Mapping[str, Cause]
 
 
 def every_time(shares: Mapping[str, float], causes: Mapping[str, Cause]) -> float:
-    """How likely a crash of these causes is to come in every run, for `Search.expect_every_time`; of `unknown` nobody knows."""
-    return sum(share * (causes[cause].every_time if cause in causes else EVEN) for cause, share in shares.items())
+    """How likely a crash of these causes, `unknown` among them, is to come in every run, for `Search.expect_every_time`."""
+    return sum(share * causes[cause].every_time for cause, share in shares.items())
 
 
 def _times(cause: Cause, probes: set[str]) -> float:

@@ -92,9 +92,13 @@ def _unions(space: Space, truth: Bools, survivals: Floats) -> list[Block]:
 
 
 def _best_causes(block: Block, truth: Bools, survivals: Floats) -> Block:
-    logs = block.log_prior + block.inside(truth) @ survivals
-    top: Ints = np.sort(np.argsort(-logs, kind="stable")[:CAUSES])
-    return block.take(top)
+    return block.take(np.sort(_by_survivals(block, truth, survivals)[:CAUSES]))
+
+
+def _by_survivals(block: Block, truth: Bools, survivals: Floats) -> Ints:
+    """The numbers of its crash sets: first those that are likely and whose cells have survived least."""
+    order: Ints = np.argsort(-(block.log_prior + block.inside(truth) @ survivals), kind="stable")
+    return order
 
 
 def _union(space: Space, one: Block, two: Block, share: float) -> Block:
@@ -111,9 +115,9 @@ def _cornered(space: Space, truth: Bools, survivals: Floats, died: Bools) -> Ite
     """Conjunctions of at most three conditions, which all deaths satisfy, in which two further axes trade off."""
     inside = space.corners.inside(truth)  # (P, K)
     kept = np.nonzero(inside[:, died].all(axis=1))[0]
-    for _, block in space.hypotheses.alone():
+    for block in [block for _, block in space.hypotheses.alone() if block.parts[0].shape[1] < max(ORDERS) - 1]:
         base = _best_bases(block, truth, survivals, died)
-        if base is None or not len(kept) or base.parts[0].shape[1] >= max(ORDERS) - 1:
+        if not len(base) or not len(kept):
             continue
         part = base.parts[0]
         logs = base.log_prior[:, None] + (base.inside(truth) * survivals) @ inside[kept].T  # (N, P')
@@ -126,8 +130,6 @@ def _cornered(space: Space, truth: Bools, survivals: Floats, died: Bools) -> Ite
         yield Block(parts=parts, log_prior=base.log_prior[rows] + np.log(CORNERS / len(inside)))
 
 
-def _best_bases(block: Block, truth: Bools, survivals: Floats, died: Bools) -> Block | None:
-    inside = block.inside(truth)
-    able = np.nonzero(inside[:, died].all(axis=1))[0]
-    logs = block.log_prior[able] + inside[able] @ survivals
-    return block.take(able[np.argsort(-logs, kind="stable")[:BASES]]) if len(able) else None
+def _best_bases(block: Block, truth: Bools, survivals: Floats, died: Bools) -> Block:
+    able = block.take(np.nonzero(block.inside(truth[:, died]).all(axis=1))[0])
+    return able.take(_by_survivals(able, truth, survivals)[:BASES])

@@ -33,7 +33,7 @@ class Claim:
 
     def holds(self, cell: Mapping[str, Value]) -> bool:
         """Whether the cell is said to die."""
-        return all(cell[axis] in values for axis, values in self.culprit.items())
+        return like(cell, self.culprit)
 
     def lifted(self, cell: Mapping[str, Value]) -> set[str]:
         """The axes of the culprit that are changed enough in this cell."""
@@ -81,37 +81,32 @@ def draw(grid: Grid, seed: str, choices: Choices, able: Able | None = None) -> C
 def drawn(view: View, seed: int, claim: Claim) -> Iterator[tuple[Able, Cell]]:
     """Distinct cells inside the culprit, each with what another cell must be like to do as well; none in which a combination survives."""
     seen = set()
-    for number, (able, choices) in enumerate(_alone(view, claim) if view.cornered else _inside(view, claim)):
+    for number, (choices, others) in enumerate(_alone(view, claim) if view.cornered else _inside(view, claim)):
+        able = functools.partial(_only, choices, others)
         cell = draw(view.grid, f"{seed} inside {number}", choices, able)
         if cell is not None and view.grid.key(cell) not in seen:
             seen.add(view.grid.key(cell))
             yield able, cell
 
 
-def _inside(view: View, claim: Claim) -> Iterator[tuple[Able, Choices]]:
-    cures: list[Cell] = [combination.changes for combination in view.combinations()]
-    for choices in inside(view.grid, claim):
-        yield functools.partial(_only, choices, cures), choices
+def _inside(view: View, claim: Claim) -> Iterator[tuple[Choices, list[Choices]]]:
+    cures = [{axis: [value] for axis, value in combination.changes.items()} for combination in view.combinations()]
+    return ((choices, cures) for choices in inside(view.grid, claim))
 
 
-def _alone(view: View, claim: Claim) -> Iterator[tuple[Able, Choices]]:
+def _alone(view: View, claim: Claim) -> Iterator[tuple[Choices, list[Choices]]]:
     """Of a crash set with several parts: each must do without the others, with everything else changed."""
     parts = view.belief.crash_set() if view.belief is not None else []
     elsewhere = {axis: _changed(view.grid, axis, values) for axis, values in claim.harmless.items()}
-    for part in parts:
-        choices, others = elsewhere | part, [other for other in parts if other is not part]
-        yield functools.partial(_outside_of, choices, others), choices
+    return ((elsewhere | part, [other for other in parts if other is not part]) for part in parts)
 
 
-def _only(choices: Choices, cures: list[Cell], cell: Cell) -> bool:
-    return _like(cell, choices) and not any(cure.items() <= cell.items() for cure in cures)
+def _only(choices: Choices, others: list[Choices], cell: Cell) -> bool:
+    return like(cell, choices) and not any(like(cell, other) for other in others)
 
 
-def _outside_of(choices: Choices, others: list[Choices], cell: Cell) -> bool:
-    return _like(cell, choices) and not any(_like(cell, other) for other in others)
-
-
-def _like(cell: Cell, choices: Choices) -> bool:
+def like(cell: Mapping[str, Value], choices: Choices) -> bool:
+    """Whether the cell has one of the values of each of these axes."""
     return all(cell[axis] in values for axis, values in choices.items())
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from matrix.records import Cell, Fix, Interaction, Rate, RateInterval, Status, Value
-from matrix.search import calibrate, verify
+from matrix.search import calibrate, claim, verify
 from matrix.search.decode import Combination, View
 from matrix.search.grid import Change
 from matrix.search.ledger import Tally, signature_of
@@ -46,7 +46,7 @@ class Result:
 
     def dies(self, cell: Mapping[str, Value]) -> bool:
         """Whether the crash set says that this cell dies; nothing does before it is decided."""
-        return any(all(cell[axis] in values for axis, values in part.items()) for part in self.crash_set)
+        return any(claim.like(cell, part) for part in self.crash_set)
 
     @property
     def find_runs(self) -> int:

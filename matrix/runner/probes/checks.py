@@ -71,8 +71,8 @@ def _judge(change: Change, evidence: Evidence) -> Held:
 
 def _parts(change: Change, evidence: Evidence) -> Iterator[Held]:
     everyone = list(evidence.seen.values())
-    if (change.env or change.unset) and not (change.no_huge_pages and {*change.env, *change.unset} <= ASKED_FOR):
-        yield _environment(change, evidence, everyone)
+    if names := [name for name in (*change.env, *change.unset) if not (change.no_huge_pages and name in ASKED_FOR)]:
+        yield _environment(names, evidence, everyone)
     if change.cpus:
         yield _affinity(set(change.cpus), everyone, _at_end(evidence, "cpus"))
     if change.native_threads is not None:
@@ -109,8 +109,7 @@ def _parts(change: Change, evidence: Evidence) -> Iterator[Held]:
 
 
 # ------------------------------------------------------------------ the parts
-def _environment(change: Change, evidence: Evidence, everyone: list[Seen]) -> Held:
-    names = [name for name in (*change.env, *change.unset) if not (change.no_huge_pages and name in ASKED_FOR)]
+def _environment(names: list[str], evidence: Evidence, everyone: list[Seen]) -> Held:
     wanted: dict[str, str | None] = {name: evidence.prepared.total.env.get(name) for name in names}
     for made in evidence.env_changes:
         if made.name in wanted and made.value != wanted[made.name]:
