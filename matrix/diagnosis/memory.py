@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy
 from matrix.evidence.memory_curve import own_limit_met
-from matrix.records import Cell, Finding, Memory, MemoryCurve, Observation, ProcessMemory, Slope, Value
+from matrix.records import Cell, Death, Finding, Memory, MemoryCurve, Observation, ProcessMemory, Slope, Value
 
 WORKING_SET, RETENTION, WORKERS, ALLOCATOR = NAMES = (
     "memory_working_set",
@@ -262,9 +262,7 @@ def _workers(death: Observation) -> Iterator[Finding]:
         return
     workers = [process for process in processes if process.role == "worker"]
     if not workers:
-        read = {process.pid for process in processes}
-        unread = any(each.role == "worker" and each.pid not in read for each in death.deaths)  # gone before that
-        if _too_short(death) or unread:
+        if _too_short(death) or _unread_deaths(death):
             return
         yield finding(WORKERS, "workers", death, -4.0, "there was no worker process", "memory.csv")
         return
@@ -301,9 +299,16 @@ def _own(process: ProcessMemory) -> int:
 
 
 def _worker_count(observation: Observation) -> int:
-    """Most workers at one time."""
+    """Most workers at one time, and those whose deaths alone are known."""
     workers = [process for process in observation.memory.processes if process.role == "worker"]
-    return max((sum(each.first_s <= other.last_s and other.first_s <= each.last_s for other in workers) for each in workers), default=0)
+    together = (sum(each.first_s <= other.last_s and other.first_s <= each.last_s for other in workers) for each in workers)
+    return max(together, default=0) + len(_unread_deaths(observation))
+
+
+def _unread_deaths(observation: Observation) -> list[Death]:
+    """Workers that were gone before anybody read what they held."""
+    read = {process.pid for process in observation.memory.processes}
+    return [death for death in observation.deaths if death.role == "worker" and death.pid not in read]
 
 
 # ------------------------------------------------------------------ huge pages

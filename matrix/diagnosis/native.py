@@ -390,7 +390,7 @@ def _misuse(error: HeapError) -> dict[str, float]:
         return {RACE: 4.0, ARGUMENT: -2.0}
     if _common_code(error) and any(frame.startswith("start_thread ") for frame in error.freed_by):  # perhaps by a thread of its kind
         return {RACE: 1.5, CORRUPTION: 1.5}
-    if error.what.startswith(("Invalid free", "Mismatched free")) or "free'd" in error.about:
+    if error.what.startswith(("Invalid free", "Mismatched free")) or ("free'd" in error.about and not wild):  # of the wild it says neither
         return {CORRUPTION: 4.0, ARGUMENT: -2.0}
     if error.what.startswith("Invalid write"):
         return {CORRUPTION: 1.0 if wild else 3.0, ARGUMENT: 1.5}

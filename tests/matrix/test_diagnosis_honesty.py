@@ -172,6 +172,21 @@ def test_what_valgrind_says_of_another_library_is_not_about_the_crash() -> None:
     assert not said(dataclasses.replace(here, frames=["strncmp (in /lib/libc.so.6)"]))
 
 
+@pytest.mark.parametrize(
+    ("about", "cause"),
+    [
+        ("not stack'd, malloc'd or (recently) free'd", "native_bad_argument"),  # of the heap it says nothing
+        ("8 bytes inside a block of size 64 free'd", "native_memory_corruption"),
+    ],
+)
+def test_a_read_far_from_every_block_is_no_use_of_freed_memory(about: str, cause: str) -> None:
+    stack = [Frame(function="gather", library="libjob.so", kind="native", trust="symbol")]
+    crash = segv(faults=[fault(0x7F1234567890)], native_stack=stack)
+    read = HeapError(pid=7, what="Invalid read of size 8", frames=["gather (in /x/libjob.so)"], about=about)
+    found = verdict({("u", 1): crash, ("v", 1): lived(), ("v", 2): lived()}, probed={"valgrind": {**crash, "heap_errors": [read]}})
+    assert found.ranking[0].cause == cause
+
+
 def test_what_another_thread_freed_within_the_same_library_is_a_race_and_what_python_freed_is_not() -> None:
     stack = [Frame(function="search", library="libindex.so", kind="native", trust="symbol")]
     crash = segv(faults=[fault(0x7F1234567890)], native_stack=stack)

@@ -66,6 +66,15 @@ def test_only_a_worker_that_nobody_read_may_have_held_the_memory() -> None:
     assert [rest(pid) for pid in (9, 10)] == ["cleared", "open"]
 
 
+def test_workers_whose_deaths_alone_are_known_count_as_workers() -> None:
+    """Short of time the sampler may see none of them before the kernel ends them all."""
+    gone = [Death(pid=20 + at, role="worker", signal="SIGKILL", status=None, time_s=3.0, part="teardown", oom=at == 0) for at in range(4)]
+    small = lived(300 * MIB)
+    found = verdict({("u", 1): killed(FLAT, deaths=gone), ("v", 1): small, ("v", 2): small})
+    assert any("there were 0 and 4 worker processes" in fact for fact in facts(found, "memory_worker_multiplication"))
+    assert (found.ranking[0].cause, found.ranking[0].grade) != ("memory_working_set", "confirmed")
+
+
 def facts(found: Verdict, cause: str) -> list[str]:
     entry = next(entry for entry in found.ranking if entry.cause == cause)
     return [fact.fact for fact in [*entry.supports, *entry.contradicts]]
