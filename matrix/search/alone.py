@@ -33,7 +33,8 @@ def untried(view: View) -> list[Cell]:
 def dying_late(view: View) -> list[Cell]:
     """Single changes of ordered axes that were seen to die only together with others, and much later than the known-bad cell: whatever
     fills up more slowly there may never be full when they come alone.  Of each axis and side the farthest; the most suspicious first,
-    since what it does alone may explain the others: of what fills up, changes multiply the steps."""
+    since what it does alone may explain the others: of what fills up, changes multiply the steps, mostly by as much as they themselves
+    are more or less."""
     deaths = _death_steps(view)
     usual = [steps for steps, changes in deaths if not changes]
     if view.belief is None or not usual or max(usual) > LATE * min(usual):  # the last: it dies at any time
@@ -50,7 +51,7 @@ def dying_late(view: View) -> list[Cell]:
     for change in sorted(late, key=view.grid.distance):
         farthest[change[0], _side(view, change)] = change
     often = Counter(change for steps, changes in deaths if steps > limit for change in changes.items())
-    suspicious = sorted(farthest.values(), key=lambda change: (-often[change], -_times(view, change)))
+    suspicious = sorted(farthest.values(), key=lambda change: (-_times(view, change), -often[change]))
     tallies = [(cell, view.ledger.tally(cell)) for cell in (view.grid.apply(dict([change])) for change in suspicious)]
     return [cell for cell, tally in tallies if not (tally.survivals or tally.deaths or tally.neutral or tally.unavailable)]
 

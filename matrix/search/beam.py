@@ -73,7 +73,7 @@ def _log_prior(space: Space, part: Short, order: int) -> Floats:
         for size in range(order, 0, -1):
             ways[size] += ways[size - 1] * float(weight)
     chosen = space.weights[space.axis_of[part]].prod(axis=1)
-    found: Floats = np.log(ORDERS[order] * chosen / ways[order] * space.share[part].prod(axis=1))
+    found: Floats = np.log(space.orders[order] * chosen / ways[order] * space.share[part].prod(axis=1))
     return found
 
 

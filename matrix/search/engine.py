@@ -223,7 +223,7 @@ class Search:
             raise ValueError(f"expect_every_time: {probability} is no probability; a number from 0 to 1")
         expected = min(1 - LEAST_DOUBT, max(LEAST_DOUBT, probability))
         if expected != self._every_time:
-            self._every_time, self._belief, self._seen = expected, None, None
+            self._every_time, self._space, self._belief, self._seen = expected, None, None, None
 
     def prefer_fix(self, axis: str, value: Value) -> None:
         """Choose this change as the fix when it survives; of several, any is better than the rest."""
@@ -298,8 +298,8 @@ class Search:
             from matrix.search.posterior import WARY, Belief  # here: it imports numpy
             from matrix.search.space import Space
 
-            self._space = self._space or Space(self._grid, self.seed, self._suspected)
             wary = WARY if self._every_time is None else self._every_time
+            self._space = self._space or Space(self._grid, self.seed, self._suspected, max(0.0, (wary - WARY) / (1 - LEAST_DOUBT - WARY)))
             self._belief = Belief(self._space, self._ledger, self.spec.search.confidence, wary)
         return self._belief
 

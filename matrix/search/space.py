@@ -23,7 +23,10 @@ from matrix.search.hypotheses import Axis, Block, Bools, Floats, Hypotheses, Par
 
 ANY = 0  # the condition that always holds
 # Shares of the prior by the number of conditions.  Most faults need one thing or two; what is in no hypothesis is the open world.
+# Of what comes every time, as a limit does that several settings reach together, more need two or three; of what may be luck they are
+# held to be few, since a survival by luck makes an axis without a part in it look needed.
 ORDERS = {0: 0.01, 1: 0.625, 2: 0.26, 3: 0.075, 4: 0.012, 5: 0.003}
+ORDERS_EVERY_TIME = {0: 0.01, 1: 0.5, 2: 0.31, 3: 0.12, 4: 0.03, 5: 0.01}
 TWO_CAUSES = {(1, 1): 0.01, (1, 2): 0.004, (2, 2): 0.001}  # unions of two conjunctions, by their conditions
 THIS_ONLY, BETWEEN = 0.7, 0.06  # of an axis without order: its known-bad value alone; sets between that and "all but one"
 RARE = 0.04  # of an ordered axis: crash sets that are no threshold
@@ -37,10 +40,12 @@ FULL, PLAIN, LONG = 30_000, 150_000, 40_000  # conjunctions of three with all co
 class Space:
     """Hypotheses and the cells that can tell them apart.  `H`: hypotheses, `C`: cells, `L`: conditions.
 
-    `suspected`: how much likelier than other axes an axis is to take part in the crash."""
+    `suspected`: how much likelier than other axes an axis is to take part in the crash; `every_time`: how likely it is to come in every
+    run where its conditions hold."""
 
-    def __init__(self, grid: Grid, seed: int, suspected: Mapping[str, float] | None = None) -> None:
+    def __init__(self, grid: Grid, seed: int, suspected: Mapping[str, float] | None = None, every_time: float = 0.0) -> None:
         self.grid = grid
+        self.orders = {order: share + every_time * (ORDERS_EVERY_TIME[order] - share) for order, share in ORDERS.items()}
         self.values: dict[str, list[Value]] = {}
         for name, axis in grid.axes.items():
             able = [value for value in axis.values if grid.unavailable((name, value)) is None or value == grid.known_bad[name]]
@@ -99,7 +104,7 @@ class Space:
         wanted = [every, every, every, every if count(every, 3) <= FULL else self.plain, self.plain, self.plain]
         limits = [1, PLAIN, PLAIN, PLAIN, LONG, LONG]
         found, shares = list[tuple[tuple[Short, ...], Floats]](), list[float]()
-        for order, share in ORDERS.items():
+        for order, share in self.orders.items():
             if 0 < count(wanted[order], order) <= limits[order]:
                 part, each, _ = conjunctions(wanted[order], order, self.weights)
                 found.append(((part,), each))

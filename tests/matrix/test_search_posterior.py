@@ -78,6 +78,20 @@ def test_every_crash_set_contains_the_known_bad_cell_and_the_prior_sums_to_one()
     assert {"every cell", "bs>=32", "mining=sync|thread", "bs=64 and threads=2", "threads=2, or mining=sync"} <= set(described)
 
 
+def test_what_comes_every_time_needs_several_conditions_more_often():
+    """The prior of a pair, and that of longer conjunctions, which are grown later."""
+    grid = Grid(make_spec())
+
+    def prior(space: Space, words: str) -> float:
+        number = [space.describe(space.hypotheses.parts(number)) for number in range(len(space.hypotheses))].index(words)
+        return float(space.log_prior[number])
+
+    rare, always = Space(grid, 0), Space(grid, 0, every_time=1.0)
+    assert prior(always, "bs=64 and threads=2") > prior(rare, "bs=64 and threads=2")
+    assert prior(always, "threads=2") < prior(rare, "threads=2")
+    assert sum(always.orders.values()) == pytest.approx(sum(rare.orders.values()), abs=0.02)
+
+
 def test_other_deaths_say_nothing_and_a_run_that_was_cut_short_counts_for_what_it_has_stood():
     told = [({}, died(steps=10)), ({}, died(steps=20)), ({}, died(steps=30))]
     plain = believed(told).dies({**WORST, "bs": 8})
