@@ -17,7 +17,7 @@ from typing import Protocol
 
 from matrix import observer_control, records
 from matrix.assembly import CAN_BIND, Assembly, Holders, usable_cpus
-from matrix.diagnosis import catalogue, judge, probing, ranking, suspects
+from matrix.diagnosis import catalogue, judge, probing, ranking, slow, suspects
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.clusters import Crashes
 from matrix.diagnosis.cures import advise
@@ -206,6 +206,18 @@ class Planner:
         if outcome.kind == "survived":
             gap_s = observation.progress.ran_gap_s
             self._longest_gap = max(self._longest_gap, (observation.progress.longest_gap_s or 0.0) if gap_s is None else gap_s)
+
+        self._revise(observation.attempt)
+
+    def _revise(self, latest: str) -> None:
+        """What the observations up to this one make of runs that were cut off."""
+        for attempt, outcome in slow.proven(self.observations, self.outcomes).items():
+            self.outcomes[attempt] = outcome
+            if attempt != latest:
+                trial = self._trials[attempt]
+                if trial.watched:
+                    self.search.revise(trial, outcome)
+                self.view.finished(attempt, trial, outcome, "")
 
     def _tell(self, attempt: str) -> None:
         trial = self._trials[attempt]

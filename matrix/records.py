@@ -86,6 +86,7 @@ class Progress:
     finished_line: bool | None = None  # None: the specification names no such line
     last_line: str = ""
     rank_steps: dict[int, int] = dataclasses.field(default_factory=dict)  # last step of each rank; {}: no ranks are told apart
+    halves: tuple[int, int] | None = None  # steps in the first and in the second half of the time of all steps; None: not known
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -63,7 +63,7 @@ def _stacks(seen: Observation) -> list[tuple[str, list[str]]]:
 
 def _facts(folder: RunFolder, seen: Observation) -> list[Line]:
     lines = [_exit(seen), _progress(seen), _memory(seen)]
-    lines += [_process(process) for process in seen.processes if seen.exit.ended_by in {"startup", "idle", "stall", "nobody"}][:6]
+    lines += [_process(process) for process in seen.processes if seen.exit.ended_by in {"startup", "idle", "stall", "wall", "nobody"}][:6]
     if seen.python_error:
         lines.append(line("Exception: ", code(f"{seen.python_error.type}: {seen.python_error.message}")))
     lines += [_fault(fault) for fault in seen.faults[:2]]

@@ -38,6 +38,8 @@ def ending(observation: Observation, verdict: Verdict | None) -> Ending:
     kind: OutcomeKind = judged.kind if judged else "died" if failure else _kind(observation)
     step = judged.steps if judged and judged.steps is not None else observation.progress.last_step
     how = (judged.reason if judged and kind in {"censored", "unavailable"} else "") or how_it_ended(observation)
+    if judged and kind == "died" and exit_.ended_by == "wall":  # our limit alone would not have been a death
+        how = judged.signature or how
     return Ending(kind=kind, how=how or exit_.ended_by, step=step, failure=failure)
 
 

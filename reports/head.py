@@ -56,9 +56,11 @@ def _open(verdict: Verdict, first: Ranked | None) -> Line:
 
 
 def _verb(folder: RunFolder) -> str:
-    """A job that we ended because it no longer moved hangs; every other one dies."""
+    """A job that we ended because it no longer moved hangs, one that was too slow does not finish; every other one dies."""
     endings = [seen.exit.ended_by for _, seen in folder.observed if ending(seen, folder.verdict).kind == "died"]
     hangs = sum(ended_by in {"startup", "idle", "stall"} for ended_by in endings)
+    if endings and 2 * endings.count("wall") > len(endings):
+        return "does not finish"
     return "hangs" if endings and 2 * hangs > len(endings) else "dies"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from matrix.diagnosis import launchers, signals
+from matrix.diagnosis import launchers, signals, slow
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.judge import worker_that_began
@@ -112,6 +112,8 @@ def findings(case: Case) -> Iterator[Finding]:
         yield from _device(case, death)
         if signature.startswith("hang"):
             yield from _hang(case, death)
+        elif signature == slow.SIGNATURE:
+            yield finding(EXCEPTION, "traceback", death, -5.0, "it went on making steps; no exception ended it")
         elif first := worker_that_began(death):
             fact = f"{first.role} {first.pid} was ended by {first.signal} before; what its parent did only followed"
             yield finding(EXCEPTION, "traceback", death, -5.0, fact)

@@ -69,6 +69,11 @@ def signature(observation: Observation) -> str | None:
     return None
 
 
+def by_our_clock(death: Observation) -> bool:
+    """Whether this tool ended it for its time: then the moment is of our making."""
+    return death.exit.ended_by in (*HANGS, "wall")
+
+
 def worker_that_began(observation: Observation) -> Death | None:
     """The process of a pool whose death by a signal the parent only followed, or any that the kernel ended for memory."""
     first = initiating(observation.deaths)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
-from matrix.diagnosis.judge import first_signal
+from matrix.diagnosis.judge import by_our_clock, first_signal
 from matrix.diagnosis.memory import NAMES as MEMORY
 from matrix.diagnosis.native import NATIVE_CRASH, NULL, PAGE, crash_signal, the_fault
 from matrix.diagnosis.sigkill import by_others
@@ -269,7 +269,7 @@ def _timer(death: Observation) -> Iterator[Finding]:
 def _timing(case: Case) -> Iterator[Finding]:
     """The same time at different steps: a clock ends it.  The same step at different times: the work does."""
     known = [death for death in case.deaths if death.progress.last_step and death.wall_s > 1.0]
-    if len(known) < 3 or any((case.outcomes[death.attempt].signature or "").startswith("hang") for death in known):
+    if len(known) < 3 or any(map(by_our_clock, known)):
         return
     walls, steps = sorted(death.wall_s for death in known), sorted(death.progress.last_step or 0 for death in known)
     same_time = walls[-1] - walls[0] <= SAME_TIME * walls[len(walls) // 2]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
+from matrix.diagnosis import slow
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, remedy
 from matrix.diagnosis.fork import GONE, stuck_children, was_watched
 from matrix.diagnosis.hangs import HangClass, classes, threaded_forks
 from matrix.evidence.deaths import initiating
-from matrix.records import Finding, Load, Observation, ProcessSeen
+from matrix.records import Finding, Load, Observation, ProcessSeen, describe_cell
 
 DEADLOCK, STALL = "deadlock", "cpu_bound_stall"
 ENOUGH_LOOKS = 5
 CROWDED = 3.0  # threads that want to run for every processor
+SWITCHES_PER_S = 2000.0  # a scheduler lets a thread run for milliseconds: so many are of those that give their time away again and again
+IN_PROPORTION = 1.5  # times as long as the quantity itself would make it: caches, and the noise of a step's time
 REMOTE = ("tcp_", "inet_")  # kernel functions: who it waits for may be on another machine
 TRACKER = "resource_tracker.py:"  # multiprocessing's helper always waits on a pipe
 WAITING: tuple[HangClass, ...] = ("lock", "pipe or queue", "child", "interpreter lock", "lock that no thread holds after fork")
@@ -57,6 +60,8 @@ def findings(case: Case) -> Iterator[Finding]:
     for death in case.deaths:
         if (case.outcomes[death.attempt].signature or "").startswith("hang"):
             yield from _hang(death)
+        elif case.outcomes[death.attempt].signature == slow.SIGNATURE:
+            yield from _slow(case, death)
         else:
             fact = "it ended; it did not hang"
             yield finding(DEADLOCK, "ending", death, -6.0, fact)
@@ -87,6 +92,65 @@ def _hang(death: Observation) -> Iterator[Finding]:
         yield finding(STALL, "load", death, 3.0, fact)
 
 
+def _slow(case: Case, death: Observation) -> Iterator[Finding]:
+    """It made steps until our limit, several times slower than another cell.  That tells that it is slow and not why: what has more to do
+    in a step is slow as well."""
+    yield finding(DEADLOCK, "ending", death, -6.0, "it went on making steps; it did not hang")
+    other, progress = slow.contrast(death, case.survivors), death.progress
+    pace = f"it had made {progress.last_step} steps when limits.wall ended it after {death.wall_s:.0f} s"
+    if other is not None:
+        changes = {axis: value for axis, value in other.trial.cell.items() if case.known_bad.get(axis) != value}
+        done = f"{other.progress.last_step} steps took {other.wall_s:.1f} s in all"
+        pace += f"; with {describe_cell(changes) or 'the known-bad values'} {done} (attempt {other.attempt})"
+    yield finding(STALL, "pace", death, 2.0, pace)
+    if began := _began(death):
+        yield finding(STALL, "began", death, -3.0, began)
+    found = classes(death)
+    busy = "spin" in found.values()
+    if found and not busy:
+        where = "; ".join(f"{process.role} {process.pid}: {found[process.pid]}" for process in death.processes[:4])
+        yield finding(STALL, "states", death, -2.0, f"it was slow without using the processor: {where}")
+    elif busy:
+        yield finding(STALL, "states", death, 1.5, "it was slow and used the processor all the time")
+    why = list(_why_slow(death, other))
+    yield from why
+    if busy and not why and (work := _more_work(case, death)):
+        yield finding(STALL, "more work", death, -2.5, work)
+
+
+def _why_slow(death: Observation, other: Observation | None) -> Iterator[Finding]:
+    """What no amount of honest work shows; `other`: a run that is quick."""
+    times = slow.slower(death)
+    if times is not None and times >= slow.SLOWER:
+        first, second = death.progress.halves or (0, 0)
+        fact = f"steps became ever slower: {first} in the first half of the time, {second} in the second"
+        yield finding(STALL, "slower", death, 2.5, fact)
+    if death.load and _is_crowded(death.load) and not (other and other.load and _is_crowded(other.load)):
+        fact = f"{death.load.runnable_mean:.0f} threads wanted to run on {death.load.cpus} processors"
+        yield finding(STALL, "load", death, 3.0, fact)
+    rate = _switches_per_s(death)
+    if rate is not None and rate >= SWITCHES_PER_S:
+        fact = f"{rate:.0f} times in a second of its processor time another thread took its processor while it could run"
+        yield finding(STALL, "switches", death, 2.5, fact)
+
+
+def _switches_per_s(death: Observation) -> float | None:
+    used, switches = death.exit.cpu_s, death.exit.involuntary_switches
+    return switches / used if used and switches is not None else None
+
+
+def _more_work(case: Case, death: Observation) -> str | None:
+    """Whether a step only takes so many times as long as some quantity is larger: then that may be all that its work takes."""
+    mine = slow.step_s(death)
+    for axis, other in case.beside if mine else ():
+        theirs, high, low = slow.step_s(other), case.known_bad[axis], other.trial.cell[axis]
+        if not theirs or isinstance(high, str | bool) or isinstance(low, str | bool) or not high > low > 0:
+            continue
+        if mine and theirs * slow.TIMES <= mine <= IN_PROPORTION * theirs * high / low:
+            return f"a step takes {mine / theirs:.1f} times as long with {axis}={high} as with {axis}={low}, which is in proportion"
+    return None
+
+
 def _is_crowded(load: Load) -> bool:
     return load.runnable_mean > CROWDED * load.cpus
 
@@ -99,7 +163,8 @@ def crowded(case: Case) -> str:
     threads, cpus = statistics.median(load.runnable_mean for load in loads), loads[0].cpus
     return (
         f" But {threads:.0f} threads on average wanted to run on {cpus} processors, which makes every step slow: if being slow is"
-        " the failure, set limits.wall to what a good run may take, and slow runs count as deaths."
+        " the failure, set limits.wall to what a good run may take: runs that it cuts off count as deaths once another cell is done in"
+        f" 1/{slow.TIMES:.0f} of it."
     )
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from matrix.diagnosis import catalogue, cures, edges, memory, pattern, ranking, stalls
+from matrix.diagnosis import catalogue, cures, edges, memory, pattern, ranking, slow, stalls
 from matrix.diagnosis.case import Case
 from matrix.records import Cell, CrashPattern, Failure, Fix, Grade, Observation, Ranked, Status, Verdict, describe_cell
 from matrix.search import Result
@@ -173,7 +173,7 @@ def _text(case: Case, status: Status, ranked: Sequence[Ranked]) -> str:
         reasons = "; ".join(result.reasons) or "the evidence for the cause is not direct enough"
         return f"Suspected: {first.cause}; not confirmed, because {reasons}.{beside}"
     if status in ("healthy", "not_reproduced"):
-        return result.text + stalls.crowded(case)
+        return result.text + stalls.crowded(case) + slow.advice(case)
     if not result.reproduced:
-        return f"Inconclusive: {result.text}{beside}"
+        return f"Inconclusive: {result.text}{slow.advice(case)}{beside}"
     return f"Inconclusive: it died of {result.main_signature}, but the evidence does not say why.{beside}"

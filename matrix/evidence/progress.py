@@ -156,7 +156,15 @@ class ProgressParser:
             finished_line=finished if pattern else None,
             last_line=self.last_line,
             rank_steps=self.ranks if len(self.ranks) > 1 else {},
+            halves=self._halves(),
         )
+
+    def _halves(self) -> tuple[int, int] | None:
+        if len(self.timeline) < 2:
+            return None
+        (first_s, first), (last_s, last) = self.timeline[0], self.timeline[-1]
+        middle = max(step for at_s, step in self.timeline if at_s <= (first_s + last_s) / 2)
+        return middle - first, last - middle
 
     def _line(self, line: str, now_s: float, *, complete: bool) -> None:
         """An incomplete line may end within a number, and its "epoch 3" may go on with "step 17"."""

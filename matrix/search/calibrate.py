@@ -6,7 +6,7 @@ from matrix.records import Outcome, Trial
 from matrix.search.ledger import Ledger
 from matrix.search.stats import clean_runs_for
 from matrix.search.want import Step, Want
-from matrix.search.words import counted
+from matrix.search.words import changed, counted
 
 # A crash that comes one time in five would have shown, with 95 %, in so many runs (14).  Fewer would call exactly the
 # crashes "not reproduced" that people meet and cannot pin down; a bound of 10 % would cost twice as many runs.
@@ -22,6 +22,7 @@ DEATHS = 2  # alike, when every run dies
 FLAKY_DEATHS = 3  # alike, when some runs survive or end otherwise: fewer say too little about how rare it is
 FIRST_DEATH = 1  # is enough until another signature shows up: how often it dies is learnt from every run
 USELESS = 6  # runs that were all cut short: more of the same will not help
+CONTRASTS = 3  # of other cells among these, where it was cut short while it made steps
 
 
 def over(ledger: Ledger, max_runs: int) -> bool:
@@ -31,7 +32,7 @@ def over(ledger: Ledger, max_runs: int) -> bool:
         return True
     if tally.deaths == 0:
         enough = tally.survivals >= FEWEST and exposure(ledger) >= clean_wanted(max_runs)
-        return enough or (tally.survivals == 0 and tally.neutral >= USELESS)
+        return enough or (tally.survivals == 0 and tally.neutral + len(_others(ledger)) >= USELESS)
     return tally.deaths + tally.survivals + tally.neutral >= max(CLEAN_RUNS, max_runs // 2)  # the other half is for the cause
 
 
@@ -77,13 +78,38 @@ def deaths_wanted(ledger: Ledger) -> int:
     return FLAKY_DEATHS if tally.survivals or tally.neutral else DEATHS
 
 
-def step(ledger: Ledger, max_runs: int) -> Step:
+def step(ledger: Ledger, max_runs: int, seed: int) -> Step:
     if over(ledger, max_runs):
         return None
+    if (contrast := _contrast(ledger, seed)) is not None:
+        return contrast
     tally = ledger.tally(ledger.grid.known_bad)
     if tally.pending >= max(DEATHS, deaths_wanted(ledger)) - tally.deaths:
         return "wait"
     return Want(cell=ledger.grid.known_bad, purpose="calibrate", max_steps=_length(ledger), why=_why(tally.deaths, tally.survivals))
+
+
+def _contrast(ledger: Ledger, seed: int) -> Want | None:
+    """A cell that may finish where the known-bad one was cut short: how long the work takes elsewhere tells whether it is too slow."""
+    grid, bad = ledger.grid, ledger.grid.key(ledger.grid.known_bad)
+    cut = any(o.kind == "censored" and o.steps and grid.key(t.cell) == bad for t, o in ledger.entries())
+    running = [trial for trial in ledger.pending.values() if grid.key(trial.cell) != bad]
+    if not cut or ledger.tally(grid.known_bad).deaths or len(_others(ledger)) + len(running) >= CONTRASTS:
+        return None
+    seen = {grid.key(trial.cell) for trial in [*(trial for trial, _ in ledger.entries()), *running]}
+    hiding = {change for change in grid.order if grid.hides(dict([change]))}
+    good = [grid.spec.known_good] if grid.spec.known_good else []
+    for cell in [*good, *grid.opposites(seed, hiding)]:
+        if grid.key(cell) not in seen:
+            why = f"The known-bad cell made steps until it was cut short: how long does the same take with {changed(grid.changes(cell))}?"
+            return Want(cell=cell, purpose="find", why=why)
+    return None
+
+
+def _others(ledger: Ledger) -> list[Outcome]:
+    """The answers of other cells."""
+    bad = ledger.grid.key(ledger.grid.known_bad)
+    return [o for t, o in ledger.entries() if o.kind != "unavailable" and ledger.grid.key(t.cell) != bad]
 
 
 def _why(deaths: int, survivals: int) -> str:

@@ -105,7 +105,7 @@ class Search:
         left = self.spec.search.max_runs - self._ledger.runs - self._ledger.open_runs
         if self._stopped is not None or left <= 0:
             return None
-        first = calibrate.step(self._ledger, self.spec.search.max_runs)
+        first = calibrate.step(self._ledger, self.spec.search.max_runs, self.seed)
         if first is not None or not self._ledger.tally(self._grid.known_bad).deaths:
             return first
         if self._adaptive and view.belief is not None:
@@ -156,6 +156,16 @@ class Search:
         self._check(asked.cell)
         self._last_id = max(self._last_id, asked.id)
         self._ledger.tell(asked, outcome)
+        self._belief = self._seen = None
+
+    def revise(self, trial: Trial, outcome: Outcome) -> None:
+        """Another outcome of an answered trial, where later runs have shown what this one was: a run that a limit of ours cut short is
+        told as censored, and is too slow once another cell has finished in a fraction of its time.
+
+        Raises ValueError for a trial that was not answered."""
+        if trial.id not in self._ledger.answers:
+            raise ValueError(f"revise: trial {trial.id} has no answer yet; tell it first")
+        self._ledger.revise(trial.id, outcome)
         self._belief = self._seen = None
 
     def _asked(self, trial: Trial | int) -> Trial:

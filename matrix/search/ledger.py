@@ -52,6 +52,14 @@ class Ledger:
         """The first answer to a trial counts."""
         self.pending.pop(trial.id, None)
         self.answers.setdefault(trial.id, (trial, outcome))
+        self._forget()
+
+    def revise(self, number: int, outcome: Outcome) -> None:
+        """Another outcome of a trial that was answered.  Raises KeyError for one that was not."""
+        self.answers[number] = (self.answers[number][0], outcome)
+        self._forget()
+
+    def _forget(self) -> None:
         self._tallies.clear()
         self._main = self._entries = None
 

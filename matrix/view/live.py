@@ -33,7 +33,7 @@ class LiveView:
         self._colour = not os.environ.get("NO_COLOR")
         self._terminal = Terminal(sys.stdout.fileno(), sys.stdout.encoding)
         self._expected: int | None = None
-        self._outcomes: list[Outcome] = []
+        self._outcomes: dict[str, Outcome] = {}  # the last one of each attempt: later runs may have shown what it was
         self._cells: dict[str, OutcomeKind] = {}
         self._paces: dict[str, Pace] = collections.defaultdict(Pace)
         self._learnt = self._asking = ""
@@ -47,7 +47,7 @@ class LiveView:
 
     def finished(self, attempt: str, trial: Trial, outcome: Outcome, learnt: str) -> None:
         cell = words.difference(trial.cell, self._plan.known_bad)
-        self._outcomes.append(outcome)
+        self._outcomes[attempt] = outcome
         self._cells[cell] = min(outcome.kind, self._cells.get(cell, outcome.kind), key=WORST_FIRST.index)
         self._learnt = words.clean(learnt)
         self._paces.pop(attempt, None)
@@ -73,7 +73,7 @@ class LiveView:
 
     def _scene(self, running: Mapping[str, Live], now: float) -> Scene:
         ages = [now - live.started_monotonic for live in running.values()]
-        seconds = [outcome.seconds for outcome in self._outcomes if outcome.kind != "unavailable"]
+        seconds = [outcome.seconds for outcome in self._outcomes.values() if outcome.kind != "unavailable"]
         left = estimate_left(seconds, ages, self._expected, self._plan.jobs)
         elapsed = now - self._begun
         if left is not None and self._max_wall_s is not None:
@@ -81,7 +81,7 @@ class LiveView:
         return Scene(
             title=words.clean(self._plan.name),
             clock=f"{words.duration(elapsed)}, {words.time_left(left)}",
-            runs=collections.Counter(outcome.kind for outcome in self._outcomes),
+            runs=collections.Counter(outcome.kind for outcome in self._outcomes.values()),
             cells=collections.Counter(self._cells.values()),
             expected=self._expected,
             absent_values=sum(len(axis.unavailable) for axis in self._plan.axes),
