@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from matrix.records import Attempt, Observation
+from reports.ending import ending
 from reports.folder import AttemptFolder, RunFolder
 from reports.package.choose import Chosen
 
@@ -68,6 +69,7 @@ def _cell(found: AttemptFolder, folder: RunFolder, program: Program) -> dict[str
     attempt, seen = found.attempt, found.observation
     assert attempt is not None and seen is not None  # recipe() passes no others
     exit_ = seen.exit
+    slow = exit_.ended_by == "wall" and ending(seen, folder.verdict).kind == "died"  # with more time it might come to its end
     return {
         "attempt": attempt.id,
         "cell": attempt.trial.cell,
@@ -76,13 +78,14 @@ def _cell(found: AttemptFolder, folder: RunFolder, program: Program) -> dict[str
         "cwd": "{program}",
         "memory_limit_bytes": attempt.memory_limit_bytes,
         "cpus": ",".join(map(str, attempt.cpus)) if attempt.cpus else "",
-        "wall_s": max(60.0, math.ceil(3 * seen.wall_s)),
+        "wall_s": math.ceil(seen.wall_s) if slow else max(60.0, math.ceil(3 * seen.wall_s)),
         "idle_s": _idle_s(seen),
         "tries": _tries(folder),
         "ended": {
             "returncode": exit_.returncode,
             "signal": exit_.signal,
             "ended_by": exit_.ended_by,
+            "slow": slow,
             "memory": bool(seen.memory.oom_kills) or exit_.ended_by == "memory_watchdog",
         },
         "last_step": seen.progress.last_step,

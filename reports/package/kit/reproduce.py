@@ -97,11 +97,14 @@ def filled(word: str, places: dict[str, str], fills: dict[str, str]) -> str:
 
 
 def is_alike(recorded: dict[str, Any], ended: dict[str, Any]) -> bool:
-    """The same signal or status; a hang is a hang whoever notices it; memory is memory whether the kernel or a watchdog ends it."""
+    """The same signal or status; a hang is a hang whoever notices it; memory is memory whether the kernel or a watchdog ends it; what was
+    too slow does not finish in that time again."""
     if recorded["ended_by"] in HANGS:
         return ended["ended_by"] in HANGS
     if recorded["memory"] and (ended["ended_by"] == "memory_watchdog" or ended["signal"] == "SIGKILL" or ended["oom_kills"]):
         return True
+    if recorded.get("slow"):
+        return bool(ended["ended_by"] == "wall")
     if recorded["ended_by"] in ("length", "wall"):
         return bool(ended["ended_by"] == "wall" or ended["returncode"] == 0)
     return bool(ended["ended_by"] == "itself" and ended["returncode"] == recorded["returncode"])
