@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from matrix.diagnosis import limits, memory
+from matrix.diagnosis import limits, memory, slow
 from matrix.diagnosis.case import Case
 from matrix.records import Cell, Filesystem, Observation
 
 LITTLE = 0.1  # of the limit
+ON_TIME = 0.5  # of the time limit: a machine that others use too makes a run twice as long
 IN_FLIGHT = 0.25  # of shared memory: how many batches wait there differs from run to run
 
 
@@ -25,6 +26,9 @@ def _looked_at(case: Case, cause: str) -> Callable[[Observation], str | None] | 
     if cause == limits.FULL:
         always = _always_full(case)
         return lambda survivor: next((_left(place) for place in survivor.filesystems if _key(place) not in always and _tight(place)), None)
+    if case.signature == slow.SIGNATURE:
+        limit_s = min((death.wall_s for death in case.deaths), default=float("inf"))
+        return lambda survivor: _late(survivor.wall_s, limit_s)
     if cause in {each.name for each in memory.CAUSES}:
         level = min(filter(None, map(memory.highest, case.deaths)), default=0)
         return lambda survivor: _held(memory.highest(survivor), level)
@@ -47,6 +51,10 @@ def _always_full(case: Case) -> set[tuple[str, int]]:
 
 def _left(place: Filesystem) -> str:
     return f"{place.folder} had {place.least_free_bytes >> 20} MiB left of {place.total_bytes >> 20} MiB"
+
+
+def _late(wall_s: float, limit_s: float) -> str | None:
+    return f"it took {wall_s:.0f} of the {limit_s:.0f} s after which it is ended" if wall_s > (1 - ON_TIME) * limit_s else None
 
 
 def _held(peak: int, level: int) -> str | None:

@@ -111,7 +111,7 @@ def _slow(case: Case, death: Observation) -> Iterator[Finding]:
         where = "; ".join(f"{process.role} {process.pid}: {found[process.pid]}" for process in death.processes[:4])
         yield finding(STALL, "states", death, -2.0, f"it was slow without using the processor: {where}")
     elif busy:
-        yield finding(STALL, "states", death, 1.5, "it was slow and used the processor all the time")
+        yield finding(STALL, "states", death, 0.75, "it was slow and used the processor all the time")
     why = list(_why_slow(death, other))
     yield from why
     if busy and not why and (work := _more_work(case, death)):

@@ -73,7 +73,9 @@ def _open(name: str, probability: float, grade: Grade, summary: str) -> Ranked:
 
 
 def _pattern(case: Case) -> CrashPattern | None:
-    """Of deaths in the known-bad cell, and of those that people had before."""
+    """Of deaths in the known-bad cell, and of those that people had before; what was too slow ended when our limit was over."""
+    if case.signature == slow.SIGNATURE:
+        return None
     deaths = [
         pattern.Death(step=o.progress.last_step, wall_s=o.wall_s, memory_bytes=o.memory.last_tree_rss_bytes if _rises(o) else None)
         for o in case.bad_deaths

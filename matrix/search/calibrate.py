@@ -32,7 +32,7 @@ def over(ledger: Ledger, max_runs: int) -> bool:
         return True
     if tally.deaths == 0:
         enough = tally.survivals >= FEWEST and exposure(ledger) >= clean_wanted(max_runs)
-        return enough or (tally.survivals == 0 and tally.neutral + len(_others(ledger)) >= USELESS)
+        return enough or (tally.survivals == 0 and tally.neutral + min(CONTRASTS, len(_others(ledger))) >= USELESS)
     return tally.deaths + tally.survivals + tally.neutral >= max(CLEAN_RUNS, max_runs // 2)  # the other half is for the cause
 
 

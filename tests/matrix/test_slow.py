@@ -137,12 +137,14 @@ def test_only_an_answered_trial_can_be_revised() -> None:
 
 
 # ------------------------------------------------------------------ the verdict
-def verdict(slow_facts: dict[str, Any], quick_facts: dict[str, Any] | None = None) -> Verdict:
-    """Of a whole search in which every run with bs=64 is cut off."""
+def verdict(slow_facts: dict[str, Any], quick_facts: dict[str, Any] | None = None, late: Any = None) -> Verdict:
+    """Of a whole search in which every run with bs=64 is cut off, and those that agree with `late` take 20 s."""
     search, seen, outcomes = Search(SPEC), list[Observation](), dict[str, Outcome]()
     while (trial := search.ask()) is not None:
         bad = trial.cell["bs"] == 64
-        run = cut(trial.cell, number=trial.id, **slow_facts) if bad else done(trial.cell, number=trial.id, **(quick_facts or {}))
+        wall_s = 20.0 if late and late.items() <= trial.cell.items() else 6.0
+        quick = {"wall_s": wall_s, **(quick_facts or {})}
+        run = cut(trial.cell, number=trial.id, **slow_facts) if bad else done(trial.cell, number=trial.id, **quick)
         seen.append(dataclasses.replace(run, trial=trial))
         outcomes[run.attempt] = Outcome(kind="censored" if bad else "survived", steps=run.progress.last_step, seconds=run.wall_s)
         search.tell(trial, outcomes[run.attempt])
@@ -185,6 +187,12 @@ def test_a_limit_that_is_too_short_is_told_and_nobody_is_accused() -> None:
     found = verdict({}, {"wall_s": 12.0, "progress": Progress(last_step=100, first_step_s=0.5, last_step_s=12.0)})
     assert (found.status, found.ranking[0].cause, found.fix) == ("inconclusive", "unknown", None)
     assert "Raise limits.wall" in found.status_text and "needed 12 s" in found.status_text
+
+
+def test_a_way_out_that_needs_most_of_the_limit_is_told_to_be_at_the_edge() -> None:
+    """Whatever is quick shows that the limit is no short one; of the changes that survive the known one here is not quick."""
+    found = verdict(EVER_SLOWER, late={"mode": "a"})
+    assert found.fix is not None and "at the edge: it took 20 of the 30 s" in found.fix.advice
 
 
 # ------------------------------------------------------------------ real processes
