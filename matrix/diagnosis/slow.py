@@ -1,7 +1,7 @@
-"""Runs that our own wall limit ended while they went on: too slow, once another cell has shown what as many steps can take.
+"""Runs that our own wall limit ended while they went on: too slow, once another cell has shown what its steps can take.
 
 A limit by itself accuses nobody: the machine may be slow, or the limit short.  Such a run is censored until a run of another cell has
-made as many steps, and ended, within a third of its time.  Time in which it could run and was given no processor does not count, for
+made far more steps, and ended, within a third of its time.  Time in which it could run and was given no processor does not count, for
 others had it.  All of this is a function of what was observed, in whatever order: resuming comes to the same.
 """
 
@@ -16,6 +16,7 @@ from matrix.records import Observation, Outcome
 
 SIGNATURE = "too slow"
 TIMES = 3.0  # as long as another cell, at least: batches, threads and caches make a factor of two between cells that are well
+FAR = 0.75  # of the steps that the other one made, at most: nearer to its end it may come there within the limit the next time
 LATE = 0.5  # of its time: who made no step after that may hang, and was not waited for
 FEW_STEPS = 8  # below that nothing tells whether steps became slower
 SLOWER = 2.0  # times the steps in the first half of the time as in the second: steps that grow by the same amount each give 2.4
@@ -36,7 +37,7 @@ def contrast(run: Observation, survivors: Iterable[Observation]) -> Observation 
     quicker = [
         other
         for other in survivors
-        if _as_much(other, run) and TIMES * other.wall_s <= _own_s(run) and TIMES * _stepping_s(other) <= _stepping_s(run)
+        if _far_more(other, run) and TIMES * other.wall_s <= _own_s(run) and TIMES * _stepping_s(other) <= _stepping_s(run)
     ]
     return min(quicker, key=lambda other: (other.wall_s, other.attempt), default=None)
 
@@ -45,7 +46,7 @@ def proven(observations: Sequence[Observation], outcomes: Mapping[str, Outcome])
     """The censored attempts that a contrast shows to be too slow, with the outcome that they have by that."""
     survivors = [o for o in observations if outcomes[o.attempt].kind == "survived" and not o.trial.probes]
     cut = [o for o in observations if outcomes[o.attempt].kind == "censored" and cut_off(o) and contrast(o, survivors)]
-    reason = f"our wall-clock limit; as many steps took another cell no more than 1/{TIMES:.0f} of that"
+    reason = f"our wall-clock limit; more steps took another cell no more than 1/{TIMES:.0f} of that"
     return {o.attempt: dataclasses.replace(outcomes[o.attempt], kind="died", signature=SIGNATURE, reason=reason) for o in cut}
 
 
@@ -79,11 +80,11 @@ def advice(case: Case) -> str:
     )
 
 
-def _as_much(other: Observation, run: Observation) -> bool:
-    """Whether it made as many steps, in another cell; a run that was asked to be longer than its natural end is not measured by it."""
+def _far_more(other: Observation, run: Observation) -> bool:
+    """Whether it made far more steps, in another cell; a run that was asked to be longer than its natural end is not measured by it."""
     steps = other.progress.last_step or 0
     asked = run.trial.max_steps is None or run.trial.max_steps <= steps
-    return other.trial.cell != run.trial.cell and steps >= (run.progress.last_step or 0) > 0 and asked
+    return other.trial.cell != run.trial.cell and FAR * steps >= (run.progress.last_step or 0) > 0 and asked
 
 
 def _own_s(run: Observation) -> float:
