@@ -31,7 +31,7 @@ def cut_off(run: Observation) -> bool:
 
 
 def contrast(run: Observation, survivors: Iterable[Observation]) -> Observation | None:
-    """The quickest run of another cell that shows this one to be too slow; None: none does.
+    """A run of another cell that shows this one to be too slow, of the nearest cell the quickest; None: none does.
 
     Both the whole time and that of the steps alone must differ: a slow start (a download, a cold cache) is told by neither alone."""
     quicker = [
@@ -39,7 +39,8 @@ def contrast(run: Observation, survivors: Iterable[Observation]) -> Observation 
         for other in survivors
         if _far_more(other, run) and TIMES * other.wall_s <= _own_s(run) and TIMES * _stepping_s(other) <= _stepping_s(run)
     ]
-    return min(quicker, key=lambda other: (other.wall_s, other.attempt), default=None)
+    changes = {other.attempt: sum(run.trial.cell.get(axis) != value for axis, value in other.trial.cell.items()) for other in quicker}
+    return min(quicker, key=lambda other: (changes[other.attempt], other.wall_s, other.attempt), default=None)
 
 
 def proven(observations: Sequence[Observation], outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:

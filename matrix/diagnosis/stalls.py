@@ -42,13 +42,14 @@ CAUSES = (
     ),
     Cause(
         name=STALL,
-        title="Busy, but no longer making progress",
-        clause="a loop or a spinning lock uses the processor and makes no progress",
+        title="Busy, but making little or no progress",
+        clause="a loop or a spinning lock uses the processor and makes little progress or none",
         every_time=0.7,
         remedies=(
             remedy("axis", "fewer threads, as many as there are processors"),
             remedy("environment", "OMP_WAIT_POLICY=passive, or no GOMP_SPINCOUNT", "latency of parallel regions"),
             remedy("limit", "more processors"),
+            remedy("code", "wait without spinning; where steps become ever slower, do not go through all that was kept in each of them"),
         ),
         references=("OpenMP specification, OMP_WAIT_POLICY",),
         cures_it={"one_thread": 0.7, "one_core": 0.2},
@@ -99,9 +100,11 @@ def _slow(case: Case, death: Observation) -> Iterator[Finding]:
     other, progress = slow.contrast(death, case.survivors), death.progress
     pace = f"it had made {progress.last_step} steps when limits.wall ended it after {death.wall_s:.0f} s"
     if other is not None:
-        changes = {axis: value for axis, value in other.trial.cell.items() if case.known_bad.get(axis) != value}
-        done = f"{other.progress.last_step} steps took {other.wall_s:.1f} s in all"
-        pace += f"; with {describe_cell(changes) or 'the known-bad values'} {done} (attempt {other.attempt})"
+        changes = {axis: value for axis, value in other.trial.cell.items() if death.trial.cell.get(axis) != value}
+        mine, theirs = slow.step_s(death), slow.step_s(other)
+        times = f", each {mine / theirs:.0f} times as quickly" if mine and theirs else ""
+        done = f"{other.progress.last_step} steps were made in {other.wall_s:.1f} s"
+        pace += f"; with {describe_cell(changes)} {done}{times} (attempt {other.attempt})"
     yield finding(STALL, "pace", death, 2.0, pace)
     if began := _began(death):
         yield finding(STALL, "began", death, -3.0, began)

@@ -167,6 +167,7 @@ def test_slow_runs_with_a_mechanism_are_a_stall_with_culprit_and_fix(facts: dict
     found = verdict(facts)
     assert (found.status, found.ranking[0].cause, found.ranking[0].grade) == ("diagnosed", "cpu_bound_stall", "confirmed")
     assert found.ranking[0].culprit == {"bs": [64]}
+    assert any("100 steps were made in 6.0 s, each 13 times as quickly" in each.fact for each in found.ranking[0].supports)
     assert found.fix is not None and found.fix.set == {"bs": 8} and found.fix.verified
 
 
