@@ -17,10 +17,11 @@ from typing import Protocol
 
 from matrix import observer_control, records
 from matrix.assembly import CAN_BIND, Assembly, Holders, usable_cpus
-from matrix.diagnosis import catalogue, judge, probing, ranking, slow, suspects
+from matrix.diagnosis import catalogue, judge, probing, ranking, samples, slow, suspects
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.clusters import Crashes
 from matrix.diagnosis.cures import advise
+from matrix.diagnosis.native import NATIVE_CRASH
 from matrix.diagnosis.verdict import build
 from matrix.executors.local import LocalPool
 from matrix.records import Attempt, Observation, Outcome, Trial, Verdict
@@ -31,6 +32,7 @@ from matrix.spec import Spec
 
 STACKS_WANTED = 4  # deaths with native stacks; of the others only the libraries are read (a whole core costs about a second)
 TICK_S = 0.25
+MOST_CELLS = 2  # runs that are asked for to see whether it is one sample of the data that kills
 LEFT_OPEN = 0.5  # share of what a probe tells early that the contrast would not have told in the end
 
 
@@ -64,6 +66,7 @@ class Planner:
         self._wall_before_s = 0.0
         self._verdict: Verdict | None = None
         self._suspected = False
+        self._sample_runs = 0
         self._no_probe: dict[str, str] = {}  # probe -> why it cannot be had here
         self._next_number = self._highest_number() + 1
         self._adopt_folder()
@@ -98,7 +101,7 @@ class Planner:
         if self._out_of_time():
             self.search.stop("max_wall is used up")
         while self.pool.free and self._runs_left() > 0:
-            trial = self._better_probe() or self.search.ask() or self._last_probe() or self._control()
+            trial = self._better_probe() or self.search.ask() or self._sample() or self._last_probe() or self._control()
             if trial is None:
                 return
             attempt, holders = self._assembly.attempt(self._next_number, trial, self._cpus())
@@ -123,6 +126,17 @@ class Planner:
         of_search, survived_s, died_s = gain
         better = LEFT_OPEN * probe.bits_per_s(survived_s, died_s) > of_search
         return self._probe_trial(self.search.new_id(), probe.name) if better else None
+
+    def _sample(self) -> Trial | None:
+        """Once it is known where it dies: a cell that tells whether one sample of the data kills, while nothing else is clear."""
+        if self.pool.running or self._out_of_time() or self._verdict is None or self._sample_runs >= MOST_CELLS:
+            return None
+        cell = samples.question(self._case()) if self._verdict.ranking[0].cause in (*NATIVE_CRASH, samples.CORRUPT, "unknown") else None
+        if cell is None:
+            return None
+        self._sample_runs += 1
+        why = "Steps of another size: does it die at the same sample of the data?"
+        return Trial(id=self.search.new_id(), cell=cell, why=why)
 
     def _last_probe(self) -> Trial | None:
         """Once it is known where it dies: whatever still tells why, one at a time."""

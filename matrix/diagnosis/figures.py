@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import combinations, pairwise
+from itertools import pairwise
 
+from matrix.diagnosis import samples
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.native import NATIVE_CRASH, crash_signal, heap_is_damaged, the_fault
-from matrix.records import Finding, Message, Metric, Observation, PythonError, describe_cell
+from matrix.diagnosis.samples import CORRUPT
+from matrix.records import Finding, Message, Metric, Observation, PythonError
 
-DIVERGED, CORRUPT = "numerical_divergence", "corrupt_input_data"
+DIVERGED = "numerical_divergence"
 ORDINARY = 1.5  # nats of words that other errors have too
 PLAIN = ("eoferror", "cannot reshape array", "unicodedecodeerror", "jsondecodeerror")
 ENOUGH = 2  # runs whose figures stayed finite
@@ -21,9 +23,6 @@ FEWEST_VALUES = 5  # from which it is told that a figure runs away
 NO_COUNT = 1e30  # nothing that is counted gets there
 NAN_WORDS = re.compile(r"\bnans?\b|\binfinit|\binf\b|\bnot finite|non-finite|floatingpointerror|overflow encountered", re.I)
 NO_INTEGER = 1 << 31  # what x86 makes of a NaN, or of a number that is too large, when native code turns it into an integer of 32 bits
-FULL = 0.9  # of a limit
-RATIO_OFF = 0.03  # places are known to within a batch
-FEWEST_STEPS = 3  # of a death: before them, places of different batch sizes are near each other anyway
 ITEM_BYTES = (1, 2, 4, 8, 16)
 BESIDE_IT = 64 << 10  # items: added to it before it became an index
 OTHERS = (*NATIVE_CRASH, "python_exception", "library_exit", "deadlock", "cpu_bound_stall")
@@ -58,7 +57,7 @@ def findings(case: Case) -> Iterator[Finding]:
         yield from _metrics(case, death)
         yield from _words(case, death)
         yield from _input(case, death)
-    yield from _same_sample(case)
+    yield from samples.findings(case)
 
 
 def _metrics(case: Case, death: Observation) -> Iterator[Finding]:
@@ -179,54 +178,3 @@ def _input_nats(death: Observation, said: Message) -> float:
     """Words of a decoder that ended it are direct evidence; those of a shape, a pipe or a text are ordinary errors as well."""
     plain = any(word in said.text.lower() for word in PLAIN)
     return ORDINARY if plain or not reports(death, said) else 4.5
-
-
-# ------------------------------------------------------------------ across attempts
-def _same_sample(case: Case) -> Iterator[Finding]:
-    """Deaths at the same sample whatever the batch size, and at another same one in another order, follow what the sample holds.
-
-    What fills up dies after the same number of samples too; an axis that fills it faster moves that by a simple ratio."""
-    crashed = [death for death in case.deaths if crash_signal(death) and (death.progress.last_step or 0) >= FEWEST_STEPS]
-    if any(trend.limit and trend.most >= FULL * trend.limit for death in crashed for trend in death.trends):
-        return
-    for axis in case.known_bad:
-        found = _places(crashed, axis)
-        places = sorted({place for place in found if place is not None})
-        if None in found or len(places) < 2 or any(_simple(early, late) for early, late in combinations(places, 2)):
-            continue
-        which = f"the same sample, {' or '.join(map(str, places))} by the order"
-        fact = f"if {axis} is the size of a batch, deaths came at {which}: what that sample holds ends it"
-        yield finding(CORRUPT, "same sample", crashed[0], 4.5, fact, "stdout.log")
-        for cause in NATIVE_CRASH:
-            yield finding(cause, "same sample", crashed[0], -2.0, fact, "stdout.log")
-        return
-
-
-def _simple(early: int, late: int) -> bool:
-    """Whether one is a small multiple of the other, or one and a half of it."""
-    ratio = late / max(1, early)
-    return any(abs(ratio - simple) <= RATIO_OFF * simple for simple in (1.0, 1.5, *range(2, 9)))
-
-
-def _places(crashed: list[Observation], axis: str) -> list[int | None]:
-    """For every rest of the cell that died with several values of a numeric axis at several steps: the sample that their last
-    batches share; None: they share none."""
-    groups: dict[str, dict[int, set[int]]] = {}
-    for death in crashed:
-        size, rest = death.trial.cell.get(axis), {name: value for name, value in death.trial.cell.items() if name != axis}
-        if isinstance(size, int) and not isinstance(size, bool) and size > 0:
-            groups.setdefault(describe_cell(rest), {}).setdefault(size, set()).add(death.progress.last_step or 0)
-    several = [sizes for sizes in groups.values() if len(sizes) > 1]
-    return [_shared(sizes) for sizes in several]
-
-
-def _shared(sizes: dict[int, set[int]]) -> int | None:
-    """`sizes`: last steps by batch size.  Steps may be counted from 0 or from 1."""
-    if any(len(steps) > 1 for steps in sizes.values()):
-        return None
-    for following in (1, 0):
-        spans = [((min(steps) + following) * size, (min(steps) + following + 1) * size) for size, steps in sizes.items()]
-        start, end = max(first for first, _ in spans), min(last for _, last in spans)
-        if start < end:
-            return start
-    return None

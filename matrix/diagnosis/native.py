@@ -268,7 +268,7 @@ def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
     elif _at_start_of_freed(fault):
         fact = f"{where} at {address:#x}: where a large block or mapping would start, and nothing is mapped there any more"
         yield from ((CORRUPTION, 2.5, fact), (ARGUMENT, -0.5, fact), (RACE, 0.5, fact))
-    elif _behind_the_end(fault):
+    elif behind_the_end(fault):
         fact = f"{where} at {address:#x}: one step behind the end of what is mapped"
         over = (ARGUMENT, 2.5, fact) if fault.access != "write" else (ARGUMENT, 1.5, fact)
         yield from (over, (CORRUPTION, 0.0 if fault.access != "write" else 1.0, fact))
@@ -287,7 +287,7 @@ def _in_no_library(fault: Fault) -> bool:
 
 def _by_index(fault: Fault) -> bool:
     """Not a null pointer, and neither the next step of a loop nor what was given back: those have places of their own."""
-    return (fault.address is None or fault.address >= NULL) and not _behind_the_end(fault) and not _at_start_of_freed(fault)
+    return (fault.address is None or fault.address >= NULL) and not behind_the_end(fault) and not _at_start_of_freed(fault)
 
 
 def _far(count: int) -> str:
@@ -302,7 +302,7 @@ def _at_start_of_freed(fault: Fault) -> bool:
     return offset == MMAP_HEADER or (offset == 0 and fault.before == "nothing")
 
 
-def _behind_the_end(fault: Fault) -> bool:
+def behind_the_end(fault: Fault) -> bool:
     offset = _offset_in_no_page(fault)
     return offset is not None and offset < EDGE and not _at_start_of_freed(fault) and fault.before != "nothing"
 
@@ -466,7 +466,7 @@ def _same_place(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
     first = next((death for death in case.bad_deaths if crash_signal(death)), crashed[0])
     kinds: tuple[tuple[str, Callable[[Fault], bool], str], ...] = (
         (CORRUPTION, _at_start_of_freed, "at the start of a block that was given back"),
-        (ARGUMENT, _behind_the_end, "one step behind the end of what is mapped"),
+        (ARGUMENT, behind_the_end, "one step behind the end of what is mapped"),
     )
     for cause, is_there, words in kinds:
         there = sum(fault is not None and is_there(fault) for fault in map(the_fault, crashed))

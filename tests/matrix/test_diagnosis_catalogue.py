@@ -396,7 +396,7 @@ def test_input_that_was_refused_is_damaged_input_and_no_ordinary_exception() -> 
 
 def test_crashes_that_follow_one_sample_through_batch_sizes_and_orders_are_its_doing() -> None:
     def at(step: int) -> dict[str, Any]:
-        return segv(faults=[fault(0x7F1234567000)], progress=Progress(last_step=step))
+        return segv(faults=[fault(0x7F1234567000, access="read")], progress=Progress(last_step=step))
 
     cured = {("v", 1): lived(), ("v", 2): lived()}
     follows = {("u", 1): at(45), ("u", 2): at(22), ("w", 1): at(63), ("w", 2): at(31), **cured}
