@@ -333,6 +333,7 @@ class Fault:
     stack_distance_bytes: int | None = None  # address minus stack pointer: small on either side when the stack ran over
     stack_left_bytes: int | None = None  # from the stack pointer down to the end of its mapping; 0: it is below; None: unknown
     code: str = ""  # instruction bytes at ip in hexadecimal; "": not in the core
+    code_in: Literal["file", "anonymous", "no code", "nothing", ""] = ""  # what ip lies in: "anonymous" may be executed, as generated code
     mapped_bytes: int | None = None  # address space of the process at the crash; None: unknown
     si_code: int | None = None  # of the signal; None: unknown
     index_bytes: int | None = (

@@ -32,6 +32,8 @@ NEAR_STACK = 64 << 10  # a fault this close to the stack pointer is on the stack
 ROOM = 64 << 10  # left on the stack: it did not overflow
 DEEP = 60  # frames: a recursion
 TRAP = "0f0b"  # ud2: what compilers put behind assertions
+EMPTY = 8  # bytes that are all the same: no instruction is so long and repeats itself
+EXTENSIONS = ("62", "c4", "c5", "8f")  # begin instructions that only some processors have: EVEX (AVX-512), VEX (AVX, AMX), XOP
 COVERED = 1.5  # nats: what ends a process by a bad address or an abort in native code is nearly always one of these
 PRECONDITIONS = tuple(f"std::{name}" for name in ("logic_error", "invalid_argument", "domain_error", "length_error", "out_of_range"))
 WAITS = (
@@ -160,7 +162,7 @@ def _signal(death: Observation) -> Iterator[Finding]:
         yield finding(ILLEGAL, "signal", death, -4.0, fact)
         return
     if name == "SIGILL" or invalid:
-        where = next((f" in {fault.library}" for fault in death.faults if fault.library), "")
+        where = next((_in(fault) for fault in death.faults if fault.library or _is_extension(fault)), "")
         if not where and death.faults:
             yield finding(ILLEGAL, "signal", death, 1.0, "the processor refused an instruction where no library is: a jump to nowhere")
             yield finding(CORRUPTION, "signal", death, 1.5, "the processor refused an instruction where no library is: a jump to nowhere")
@@ -248,7 +250,15 @@ def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
     """What kind of place the address is."""
     address, does = fault.address, {"write": "wrote", "execute": "jumped"}.get(fault.access or "", "read")
     where = f"native code{_in(fault)} {does}"
-    if fault.access != "execute" and _in_no_library(fault):
+    if _emptied(fault):
+        fact = f"what it ran at {fault.ip:#x} may be executed and holds one byte over and over: there is no code, or none any more"
+        yield from ((CORRUPTION, 2.5, fact), (ARGUMENT, -0.5, fact), (RACE, 0.5, fact))
+    elif _is_extension(fault):
+        return  # it is about the instruction itself
+    elif _is_generated(fault) and address is not None and fault.index_bytes is not None and _by_index(fault):
+        fact = f"{where} {_far(fault.index_bytes)} a place that it has a pointer to, by an index, and nothing is mapped there"
+        yield from ((ARGUMENT, 3.0, fact), (CORRUPTION, 1.0, fact), (RACE, 0.5, fact))  # other code may be there than what was called
+    elif fault.access != "execute" and _in_no_library(fault):
         fact = f"what it ran at {fault.ip:#x} lies in no library: made at run time, or code that is not there any more"
         yield from ((CORRUPTION, 1.5, fact), (ARGUMENT, 1.5, fact), (RACE, 0.5, fact))  # a compiler's code is as usual as a lost callback
     elif fault.index_bytes is not None and _by_index(fault):
@@ -283,6 +293,23 @@ def _places(fault: Fault) -> Iterator[tuple[str, float, str]]:
 def _in_no_library(fault: Fault) -> bool:
     """Whether the instruction that faulted was in none of the files that a core lists, though something was mapped there."""
     return fault.source == "core" and fault.ip is not None and fault.ip >= NULL and not fault.library
+
+
+def _is_generated(fault: Fault) -> bool:
+    """Whether it was in code that is of no file, as compilers make it at run time; what a mapping holds that may be executed may be
+    anything, so code that is not there any more looks so as well, unless it was emptied."""
+    return fault.code_in == "anonymous" and bool(fault.code) and not _emptied(fault)
+
+
+def _emptied(fault: Fault) -> bool:
+    """Whether nothing but one byte is where it ran: what is cleared, or was never written."""
+    code = bytes.fromhex(fault.code)
+    return fault.code_in == "anonymous" and len(code) >= EMPTY and len(set(code)) == 1
+
+
+def _is_extension(fault: Fault) -> bool:
+    """Whether generated code holds an instruction of the kind that not every processor has where one was refused: hardly by chance."""
+    return fault.trap == "invalid opcode" and _is_generated(fault) and fault.code[:2] in EXTENSIONS
 
 
 def _by_index(fault: Fault) -> bool:
@@ -335,7 +362,7 @@ def _left(fault: Fault) -> str:
 
 
 def _in(fault: Fault) -> str:
-    return f" in {fault.library}" if fault.library else ""
+    return f" in {fault.library}" if fault.library else " in code made at run time" if _is_generated(fault) else ""
 
 
 def _recursion(death: Observation) -> Iterator[Finding]:

@@ -108,6 +108,7 @@ def _of_image(image: CoreImage, state: Interrupted, files: list[Mapped], stack_l
         stack_distance_bytes=None if address is None else address - state.sp,
         stack_left_bytes=_stack_left(image, state.sp, stack_limit_bytes),
         code=code,
+        code_in="file" if at_ip else _code_in(image, state.ip),
         si_code=state.si_code,
         index_bytes=_index_bytes(image, state, code),
         filled=_filled(state, code),
@@ -233,6 +234,12 @@ def _what_is_at(image: CoreImage, files: list[Mapped], address: int) -> str:
     if segment is None:
         return "nothing"
     return "anonymous" if segment.readable or segment.writable else "no access"
+
+
+def _code_in(image: CoreImage, ip: int) -> Literal["anonymous", "no code", "nothing"]:
+    """Of an instruction in no file."""
+    segment = image.segment(ip)
+    return "nothing" if segment is None else "anonymous" if segment.executable else "no code"
 
 
 def _stack_left(image: CoreImage, sp: int, limit_bytes: int | None) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from matrix.diagnosis import catalogue, figures, judge, limits, native, probing
+from matrix.diagnosis import catalogue, figures, judge, limits, native, probing, samples
 from matrix.diagnosis.cause import RemedyKind
 from matrix.records import (
     Bound,
@@ -71,7 +71,10 @@ def failed(**facts: Any) -> dict[str, Any]:
 
 
 def first(facts: dict[str, Any], survivor: dict[str, Any] | None = None) -> tuple[str, str]:
-    found = of(facts, survivor)
+    return first_of(of(facts, survivor))
+
+
+def first_of(found: Verdict) -> tuple[str, str]:
     return found.ranking[0].cause, found.ranking[0].grade
 
 
@@ -113,6 +116,33 @@ def test_what_ends_by_several_signals_where_no_library_is_ran_code_that_was_give
     one, several = (verdict({("u", 1): crashed, ("u", 2): other, ("w", 1): crashed, **alive}) for other in (crashed, refused))
     assert one.ranking[0].grade != "confirmed"
     assert (several.ranking[0].cause, several.ranking[0].grade) == ("native_memory_corruption", "confirmed")
+
+
+GENERATED = fault(0x7F2234567890, access="read", ip=0x7F1234567010, library="", code_in="anonymous", code="f20f1004f7c3" + "00" * 10)
+
+
+def test_an_index_that_generated_code_took_too_far_is_an_argument_and_emptied_code_is_no_code() -> None:
+    def found(*faults: Fault) -> tuple[str, str]:
+        deaths = {("u", 1): segv(faults=list(faults)), ("w", 1): segv(faults=list(faults))}
+        return first_of(verdict({**deaths, ("v", 1): lived(), ("v", 2): lived()}))
+
+    led_away = dataclasses.replace(GENERATED, index_bytes=1 << 36)
+    assert found(led_away) == ("native_bad_argument", "confirmed")
+    assert found(GENERATED)[1] != "confirmed"  # it may have been other code by then
+    assert found(dataclasses.replace(led_away, code="")) == found(dataclasses.replace(GENERATED, code=""))  # nobody knows what it ran
+    for byte in ("00", "cc"):
+        assert found(dataclasses.replace(GENERATED, code=byte * 16, index_bytes=1 << 36))[0] == "native_memory_corruption"
+    assert found(dataclasses.replace(GENERATED, code="cc"))[0] != "native_memory_corruption"  # the last byte of what the core holds
+
+
+def test_an_instruction_of_an_extension_in_generated_code_is_one_that_the_processor_lacks_and_other_bytes_are_not() -> None:
+    def found(code: str, code_in: Any = "anonymous") -> tuple[str, str]:
+        refused = dataclasses.replace(GENERATED, trap="invalid opcode", address=None, access=None, code=code + "00" * 10, code_in=code_in)
+        return first({**died("SIGILL"), "exit": Exit(returncode=-4, signal="SIGILL"), "faults": [refused]})
+
+    assert found("62f17c4858c1") == ("illegal_instruction", "confirmed")  # a register of 512 bits
+    assert found("060708090a0b")[1] != "confirmed"
+    assert found("62f17c4858c1", "no code")[0] != "illegal_instruction"
 
 
 # ------------------------------------------------------------------ native code
@@ -391,7 +421,7 @@ def test_a_warning_of_nan_that_no_survivor_printed_explains_a_crash_though_the_f
 def test_input_that_was_refused_is_damaged_input_and_no_ordinary_exception() -> None:
     words = "Error -3 while decompressing data: invalid block type"
     facts = failed(python_error=raised("zlib.error", words), messages=says("corrupt input", f"zlib.error: {words}"))
-    assert first(facts) == (figures.CORRUPT, "confirmed")
+    assert first(facts) == (samples.CORRUPT, "confirmed")
 
 
 def test_crashes_that_follow_one_sample_through_batch_sizes_and_orders_are_its_doing() -> None:
@@ -400,7 +430,7 @@ def test_crashes_that_follow_one_sample_through_batch_sizes_and_orders_are_its_d
 
     cured = {("v", 1): lived(), ("v", 2): lived()}
     follows = {("u", 1): at(45), ("u", 2): at(22), ("w", 1): at(63), ("w", 2): at(31), **cured}
-    assert verdict(follows).ranking[0].cause == figures.CORRUPT
+    assert verdict(follows).ranking[0].cause == samples.CORRUPT
     assert verdict({**follows, ("w", 2): at(40)}).ranking[0].cause == native.ARGUMENT
     assert verdict({**follows, ("w", 1): at(45), ("w", 2): at(22)}).ranking[0].cause == native.ARGUMENT  # so dies what fills up
     assert verdict({**follows, ("w", 1): at(91), ("w", 2): at(45)}).ranking[0].cause == native.ARGUMENT  # and this, at half the speed
