@@ -37,6 +37,11 @@ class Idea:
     shown: tuple[Value | None, ...]  # those at which deaths of several sizes, at several steps, share that place
 
     @property
+    def parts(self) -> tuple[int, int]:
+        """How much it takes to explain the deaths so."""
+        return len(self.places), len(self.size)
+
+    @property
     def told(self) -> bool:
         """Whether it comes at a place of its own in each of two orders; one that is a simple multiple of the other is also where
         something is full that is filled faster."""
@@ -53,14 +58,19 @@ class Idea:
 
 def findings(case: Case) -> Iterator[Finding]:
     crashed = _crashes(case)
-    ideas = list(_ideas(crashed))
-    if idea := next((idea for idea in ideas if idea.told), None):
+    ideas = _ideas(crashed)
+    if not ideas:
+        return
+    idea = ideas[0]
+    batch = f"if {' times '.join(idea.size)} is the size of a batch"
+    if all(each.told for each in ideas):
         places = " and ".join(str(idea.places[value][0]) for value in idea.shown)
-        fact = f"if {_batch(idea)} is the size of a batch, deaths came at one sample, {places} by {idea.order}: what it holds ends it"
+        orders = " or ".join(str(each.order) for each in ideas)
+        fact = f"{batch}, deaths came at one sample, {places} by the order that {orders} makes: what it holds ends it"
         checked = any(crash_signal(death) == "SIGABRT" for death in crashed)  # what checks itself may check how full something is
         corrupt, native = 3.5 if checked else 5.0, -5.0  # how it crashed is the same whether the data or the caller holds what is wrong
-    elif idea := next((idea for idea in ideas if idea.order is None), None):
-        fact = f"if {_batch(idea)} is the size of a batch, all deaths came at one sample, about {idea.places[None][0]}, at several steps"
+    elif idea.order is None:
+        fact = f"{batch}, all deaths came at one sample, about {idea.places[None][0]}, at several steps"
         by_address = any(crash_signal(death) in ("SIGSEGV", "SIGBUS") for death in crashed)  # so ends a count that leaves its table
         corrupt, native = (1.5, -0.5) if by_address else (3.0, -1.0)
     else:
@@ -73,8 +83,8 @@ def findings(case: Case) -> Iterator[Finding]:
 def question(case: Case) -> Cell | None:
     """A cell whose death would show that it is one sample in another order as well: one that died there, with steps of another size."""
     crashed = _crashes(case)
-    ideas = list(_ideas(crashed))
-    if any(idea.told for idea in ideas):
+    ideas = _ideas(crashed)
+    if all(idea.told for idea in ideas):
         return None
     ran = [run.trial.cell for run in case.unprobed]
     return next((cell for idea in ideas for cell in _cells(idea, crashed) if cell not in ran), None)
@@ -86,9 +96,9 @@ def _cells(idea: Idea, crashed: Sequence[Observation]) -> Iterator[Cell]:
     values = {tuple(death.trial.cell[axis] for axis in idea.size): _size(death, idea.size) for death in crashed}
     for death in crashed if idea.order is not None else ():
         value = death.trial.cell[idea.order or ""]
-        if value in idea.shown or not any(idea.moved(value, shown) for shown in idea.shown):
-            continue
         first, last = idea.places[value]
+        if value in idea.shown or any(first < idea.places[shown][1] and idea.places[shown][0] < last for shown in idea.shown):
+            continue  # not another place
         for chosen, size in sorted(values.items(), key=lambda each: each[1]):
             if min(abs(place // size - _step(death)) for place in (first, last - 1)) > APART:
                 yield {**death.trial.cell, **dict(zip(idea.size, chosen, strict=True))}
@@ -136,16 +146,16 @@ def _step(death: Observation) -> int:
 
 
 # ------------------------------------------------------------------ places
-def _ideas(crashed: Sequence[Observation]) -> Iterator[Idea]:
-    """Those that fit all deaths and that some of them show, the simplest first."""
+def _ideas(crashed: Sequence[Observation]) -> list[Idea]:
+    """Those that fit all deaths and that some of them show, with the fewest places and axes: several only where axes changed together."""
     cells = [death.trial.cell for death in crashed]
     varied = [axis for axis in (cells[0] if cells else ()) if len({cell[axis] for cell in cells}) > 1]
     counts = [axis for axis in varied if all(type(value := cell[axis]) is int and value > 0 for cell in cells)]
     sizes = [*((axis,) for axis in counts), *combinations(counts, 2)]
-    for order in (None, *varied):
-        for size in (size for size in sizes if order not in size):
-            if (idea := _idea(crashed, size, order)) and idea.shown:
-                yield idea
+    found = (_idea(crashed, size, order) for order in (None, *varied) for size in sizes if order not in size)
+    fitting = [idea for idea in found if idea and idea.shown]
+    simplest = min((idea.parts for idea in fitting), default=None)
+    return [idea for idea in fitting if idea.parts == simplest]
 
 
 def _idea(crashed: Sequence[Observation], size: tuple[str, ...], order: str | None) -> Idea | None:
@@ -178,7 +188,3 @@ def _shared(deaths: Sequence[Observation], size: tuple[str, ...]) -> Span | None
 
 def _size(death: Observation, size: tuple[str, ...]) -> int:
     return math.prod(int(death.trial.cell[axis]) for axis in size)
-
-
-def _batch(idea: Idea) -> str:
-    return " times ".join(idea.size)
