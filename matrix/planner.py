@@ -136,7 +136,7 @@ class Planner:
             return None
         self._sample_runs += 1
         why = "Steps of another size: does it die at the same sample of the data?"
-        return Trial(id=self.search.new_id(), cell=cell, why=why)
+        return Trial(id=self.search.new_id(), cell=cell, purpose="verify", why=why)  # one that was to find would have all verified afresh
 
     def _last_probe(self) -> Trial | None:
         """Once it is known where it dies: whatever still tells why, one at a time."""

@@ -42,13 +42,22 @@ class Idea:
         return len(self.places), len(self.size)
 
     @property
-    def told(self) -> bool:
-        """Whether it comes at a place of its own in each of two orders; one that is a simple multiple of the other is also where
-        something is full that is filled faster."""
-        return any(self.moved(early, late) for early, late in combinations(self.shown, 2))
+    def places_shown(self) -> bool:
+        """Whether it comes at a place of its own in each of two orders."""
+        return any(self.apart(one, other) for one, other in combinations(self.shown, 2))
 
-    def moved(self, one: Value | None, other: Value | None) -> bool:
-        """Whether these are two places, neither of which follows from the other by a simple ratio, or by that of the axis's values."""
+    @property
+    def told(self) -> bool:
+        """Whether these places are in no simple ratio: at such ones something is full, too, that is filled faster."""
+        return any(self._moved(one, other) for one, other in combinations(self.shown, 2))
+
+    def apart(self, one: Value | None, other: Value | None) -> bool:
+        """Whether these are two places."""
+        early, late = sorted((self.places[one], self.places[other]))
+        return early[1] <= late[0]
+
+    def _moved(self, one: Value | None, other: Value | None) -> bool:
+        """Whether neither place follows from the other by a simple ratio, or by that of the axis's values."""
         early, late = sorted((self.places[one], self.places[other]))
         ratios = [1.0, 1.5, *range(2, 9)]
         if isinstance(one, int | float) and isinstance(other, int | float) and one and other:
@@ -63,12 +72,14 @@ def findings(case: Case) -> Iterator[Finding]:
         return
     idea = ideas[0]
     batch = f"if {' times '.join(idea.size)} is the size of a batch"
-    if all(each.told for each in ideas):
+    if all(each.places_shown for each in ideas):
         places = " and ".join(str(idea.places[value][0]) for value in idea.shown)
         orders = " or ".join(str(each.order) for each in ideas)
         fact = f"{batch}, deaths came at one sample, {places} by the order that {orders} makes: what it holds ends it"
         checked = any(crash_signal(death) == "SIGABRT" for death in crashed)  # what checks itself may check how full something is
         corrupt, native = 3.5 if checked else 5.0, -5.0  # how it crashed is the same whether the data or the caller holds what is wrong
+        if not all(each.told for each in ideas):
+            corrupt, native, fact = corrupt / 2, native / 2, f"{fact}, unless it fills something up that many times faster"
     elif idea.order is None:
         fact = f"{batch}, all deaths came at one sample, about {idea.places[None][0]}, at several steps"
         by_address = any(crash_signal(death) in ("SIGSEGV", "SIGBUS") for death in crashed)  # so ends a count that leaves its table
@@ -84,7 +95,7 @@ def question(case: Case) -> Cell | None:
     """A cell whose death would show that it is one sample in another order as well: one that died there, with steps of another size."""
     crashed = _crashes(case)
     ideas = _ideas(crashed)
-    if all(idea.told for idea in ideas):
+    if all(idea.places_shown for idea in ideas):
         return None
     ran = [run.trial.cell for run in case.unprobed]
     return next((cell for idea in ideas for cell in _cells(idea, crashed) if cell not in ran), None)
@@ -97,8 +108,8 @@ def _cells(idea: Idea, crashed: Sequence[Observation]) -> Iterator[Cell]:
     for death in crashed if idea.order is not None else ():
         value = death.trial.cell[idea.order or ""]
         first, last = idea.places[value]
-        if value in idea.shown or any(first < idea.places[shown][1] and idea.places[shown][0] < last for shown in idea.shown):
-            continue  # not another place
+        if value in idea.shown or not all(idea.apart(value, shown) for shown in idea.shown):
+            continue
         for chosen, size in sorted(values.items(), key=lambda each: each[1]):
             if min(abs(place // size - _step(death)) for place in (first, last - 1)) > APART:
                 yield {**death.trial.cell, **dict(zip(idea.size, chosen, strict=True))}

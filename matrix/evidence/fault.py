@@ -110,7 +110,7 @@ def _of_image(image: CoreImage, state: Interrupted, files: list[Mapped], stack_l
         code=code,
         code_in="file" if at_ip else _code_in(image, state.ip),
         si_code=state.si_code,
-        index_bytes=_index_bytes(image, state, code),
+        index_bytes=None if address == state.ip else _index_bytes(image, state, code),  # else it is the jump that went wrong
         filled=_filled(state, code),
     )
 

@@ -116,6 +116,38 @@ def test_a_pointer_that_repeats_one_byte_is_told_from_another(observe: Observe, 
     assert (found.library, found.filled) == ("libgather.so", {0xDD: 0xDD, 0xA5: 0xA5}.get(pointer >> 56))
 
 
+MADE = """
+import ctypes, mmap
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+at = libc.mmap(None, ctypes.c_size_t(4096), {access}, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, ctypes.c_long(0))
+ctypes.memmove(at, bytes.fromhex("{code}"), {size})
+ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_char_p, ctypes.c_long)(at)(b"base", -(1 << 36))
+"""
+INDEXED = "f20f1004f7c3"  # movsd (%rdi,%rsi,8), %xmm0; ret
+WIDE = "8fe9780100"  # of XOP, which no processor has any more
+
+
+@needs_cores
+@pytest.mark.parametrize("hook", [True, False], ids=["faulthandler on top", "bare"])
+@pytest.mark.parametrize(
+    ("code", "access", "trap", "code_in", "index"),
+    [
+        (INDEXED, 7, "segfault", "anonymous", -(1 << 39)),
+        (WIDE, 7, "invalid opcode", "anonymous", None),
+        (INDEXED, 3, "segfault", "no code", None),
+    ],
+    ids=["an index", "an instruction that nobody has", "data"],
+)
+def test_code_that_was_made_at_run_time_is_told_from_data_and_from_a_library(
+    observe: Observe, gather: Path, hook: bool, code: str, access: int, trap: str, code_in: str, index: int | None
+) -> None:
+    found = fault_of(observe(MADE.format(code=code, size=len(code) // 2, access=access), hook=hook, stacks=True))
+    assert (found.trap, found.code_in, found.index_bytes, found.library) == (trap, code_in, index, "")
+    assert found.code.startswith(code)
+    assert fault_of(observe(f"import ctypes; ctypes.CDLL({str(gather)!r}).loose(None)", hook=hook)).code_in == "file"
+
+
 DEEP = """
 #include <string.h>
 int deep(int n) { volatile char b[512]; b[0] = n; return n ? deep(n - 1) + b[0] : 0; }
