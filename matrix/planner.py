@@ -131,7 +131,8 @@ class Planner:
         """Once it is known where it dies: a cell that tells whether one sample of the data kills, while nothing else is clear."""
         if self.pool.running or self._out_of_time() or self._verdict is None or self._sample_runs >= MOST_CELLS:
             return None
-        cell = samples.question(self._case()) if self._verdict.ranking[0].cause in (*NATIVE_CRASH, samples.CORRUPT, "unknown") else None
+        unclear = self._verdict.ranking[0].cause in (*NATIVE_CRASH, samples.CORRUPT, "unknown")
+        cell = samples.question(self._case(), self.spec.allowed) if unclear else None
         if cell is None:
             return None
         self._sample_runs += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from matrix.diagnosis.case import Case
@@ -91,14 +91,14 @@ def findings(case: Case) -> Iterator[Finding]:
         yield finding(cause, "same sample", crashed[0], native, fact, "stdout.log")
 
 
-def question(case: Case) -> Cell | None:
+def question(case: Case, allowed: Callable[[Cell], bool]) -> Cell | None:
     """A cell whose death would show that it is one sample in another order as well: one that died there, with steps of another size."""
     crashed = _crashes(case)
     ideas = _ideas(crashed)
     if all(idea.places_shown for idea in ideas):
         return None
     ran = [run.trial.cell for run in case.unprobed]
-    return next((cell for idea in ideas for cell in _cells(idea, crashed) if cell not in ran), None)
+    return next((cell for idea in ideas for cell in _cells(idea, crashed) if cell not in ran and allowed(cell)), None)
 
 
 def _cells(idea: Idea, crashed: Sequence[Observation]) -> Iterator[Cell]:
