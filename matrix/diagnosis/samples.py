@@ -76,8 +76,10 @@ def findings(case: Case) -> Iterator[Finding]:
         places = " and ".join(str(idea.places[value][0]) for value in idea.shown)
         orders = " or ".join(str(each.order) for each in ideas)
         fact = f"{batch}, deaths came at one sample, {places} by the order that {orders} makes: what it holds ends it"
-        checked = any(crash_signal(death) == "SIGABRT" for death in crashed)  # what checks itself may check how full something is
-        corrupt, native = 3.5 if checked else 5.0, -5.0  # how it crashed is the same whether the data or the caller holds what is wrong
+        corrupt, native = (
+            3.5 if any(map(_may_count, crashed)) else 5.0,
+            -5.0,
+        )  # how it crashed is the same whether the data or the caller holds what is wrong
         if not all(each.told for each in ideas):
             corrupt, native, fact = corrupt / 2, native / 2, f"{fact}, unless it fills something up that many times faster"
     elif idea.order is None:
@@ -133,6 +135,14 @@ def _fills(death: Observation) -> bool:
     ran_on = fault is not None and wrote and abs(fault.index_bytes or 0) < FAR
     at_limit = any(trend.limit and trend.most >= FULL * trend.limit for trend in death.trends)
     return ran_on or at_limit or heap_is_damaged(death)
+
+
+def _may_count(death: Observation) -> bool:
+    """Whether a count could lead there as well: what checks itself may check how full something is, and what lies just behind something
+    is where a table ends."""
+    fault = the_fault(death)
+    just_behind = fault is not None and (behind_the_end(fault) or fault.before not in ("nothing", ""))
+    return crash_signal(death) == "SIGABRT" or just_behind
 
 
 def _one_time(crashed: Sequence[Observation]) -> bool:

@@ -79,9 +79,16 @@ def test_a_sample_that_kills_at_its_own_place_in_each_of_two_orders_is_told_what
     assert asked(*TWO_ORDERS) is None
 
 
-def test_what_checks_itself_may_check_how_full_something_is_so_an_abort_is_told_with_less_certainty() -> None:
+def test_where_a_count_may_lead_as_well_a_sample_is_told_with_less_certainty() -> None:
+    """What checks itself may check how full something is; where a table ends is just behind something."""
     aborted = said(*(dataclasses.replace(each, exit=Exit(returncode=-6, signal="SIGABRT")) for each in TWO_ORDERS))
     assert aborted is not None and aborted < 4.0  # what a confirmation needs
+
+    def read(fault: Fault) -> float | None:
+        return said(*(dataclasses.replace(each, exit=Exit(returncode=-11, signal="SIGSEGV"), faults=[fault]) for each in TWO_ORDERS))
+
+    assert read(dataclasses.replace(READ, mapping="nothing", before="nothing")) == 5.0
+    assert read(dataclasses.replace(READ, mapping="nothing", before="anonymous")) == aborted
 
 
 def test_the_samples_of_a_step_may_be_two_axes_multiplied() -> None:
