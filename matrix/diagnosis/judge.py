@@ -75,11 +75,13 @@ def by_our_clock(death: Observation) -> bool:
 
 
 def worker_that_began(observation: Observation) -> Death | None:
-    """The process of a pool whose death by a signal the parent only followed, or any that the kernel ended for memory."""
-    first = initiating(observation.deaths)
+    """The process of a pool whose death by a signal the parent only followed, or any that the kernel ended for memory; of a main
+    process that SIGPIPE ended, whichever had died: there was nobody left to read what it wrote."""
+    first, ending = initiating(observation.deaths), observation.exit
     if first is None or first.role == "main" or not first.signal:
         return None
-    return first if first.oom or first.role in ("worker", "miner", "rank") else None
+    wrote = ending.ended_by == "itself" and ending.signal == "SIGPIPE"
+    return first if first.oom or wrote or first.role in ("worker", "miner", "rank") else None
 
 
 def first_signal(observation: Observation) -> str | None:

@@ -178,7 +178,7 @@ def _counts(death: Observation) -> Iterator[Finding]:
             yield finding(RESOURCE, "refused", death, 1.5, fact)
             for cause in NATIVE_CRASH:
                 yield finding(cause, "refused", death, -1.5, fact)
-    if death.exit.signal == "SIGXFSZ":
+    if first_signal(death) == "SIGXFSZ":
         fact = "SIGXFSZ: the kernel sends it when a file grows beyond the limit of file sizes"
         yield finding(RESOURCE, "signal", death, 4.5, fact)
         yield finding("external_signal", "signal", death, -3.0, fact)
@@ -215,7 +215,7 @@ def _address_space(death: Observation) -> Iterator[Finding]:
     bound, fault, null = next((b for b in _bounds(death) if b.name == "as"), None), the_fault(death), _null(death)
     refused = null or message(death, "out of memory") is not None
     if bound is None:
-        if death.exit.signal == "SIGXFSZ" or any(map(_reached, _bounds(death))):
+        if first_signal(death) == "SIGXFSZ" or any(map(_reached, _bounds(death))):
             return  # that is another limit
         if any(settings.last_s >= LATE * death.wall_s for settings in death.settings):
             yield finding(RESOURCE, "address space", death, -1.0, "no process of it had a limit on its address space")

@@ -18,6 +18,7 @@ from matrix.records import Death, DeathPart, Exit
 
 MAX_DEATHS = 64
 GRACE_S = 10.0  # a parent that ends by itself has ended its workers by SIGTERM within this time
+READER_S = 1.0  # who writes to a process that dies gets SIGPIPE when its pipes are closed, which is before it is gone
 POLITE = ("SIGTERM", "SIGINT", "SIGHUP", "SIGPIPE")  # how parents, shells and closed pipes end a process that did nothing wrong
 # Linux; macOS: "memorystatus: killing_specific_process pid 12 [python]", "killing largest compressed process with pid 12".
 OOM = re.compile(
@@ -75,8 +76,20 @@ def deaths(scene: Scene) -> list[Death]:
     found = [_death(scene, pid, pid in killed, named.get(pid)) for pid in pids if pid != scene.main]
     if scene.ending.signal or scene.ending.returncode:
         found.append(_main(scene, scene.main in killed))
-    found.sort(key=lambda death: (scene.end_s if death.time_s is None else death.time_s, death.role == "main"))
+    found.sort(key=lambda death: (_began_s(scene, death), death.role == "main"))
     return _with_parts(scene, found, set(named))[:MAX_DEATHS]
+
+
+def _began_s(scene: Scene, death: Death) -> float:
+    """When it began to die, for the order: a reader that crashed is gone only after the main process that its closed pipe ended."""
+    at = scene.end_s if death.time_s is None else death.time_s
+    return min(at, scene.end_s) if _was_read_by(scene, death) else at
+
+
+def _was_read_by(scene: Scene, death: Death) -> bool:
+    """Whether it may be the reader whose end left the main process with SIGPIPE; whom we ended with the rest got SIGKILL."""
+    crashed = death.role != "main" and death.signal is not None and death.signal not in (*POLITE, "SIGKILL")
+    return crashed and scene.ending.signal == "SIGPIPE" and death.time_s is not None and death.time_s <= scene.end_s + READER_S
 
 
 def _main(scene: Scene, oom: bool) -> Death:
@@ -138,7 +151,7 @@ def _may_begin(scene: Scene, death: Death, named: set[int]) -> bool:
 
 
 def _tears_down(scene: Scene, death: Death) -> bool:
-    if death.role == "main" and scene.ending.ended_by == "itself":
+    if (death.role == "main" and scene.ending.ended_by == "itself") or _was_read_by(scene, death):
         return False
     late = death.time_s is not None and death.time_s >= scene.end_s
     polite = death.signal in POLITE and death.time_s is not None and scene.end_s - death.time_s < GRACE_S

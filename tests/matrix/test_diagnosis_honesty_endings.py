@@ -302,6 +302,20 @@ def test_a_count_that_was_used_up_in_every_death_and_in_no_survivor_is_shown_to_
     assert probability(living=90) < probability(living=9, dying=85) < probability(living=9)
 
 
+def test_who_writes_to_a_process_that_died_follows_it_by_sigpipe() -> None:
+    """The kernel ended a helper for its file's size, or it crashed: nobody outside sent the SIGPIPE that its writer got then."""
+
+    def writer(signal: str) -> dict[str, Any]:
+        deaths = ended("other", signal=signal)
+        deaths[1] = dataclasses.replace(deaths[1], signal="SIGPIPE", status=None)
+        return died("SIGPIPE", deaths=deaths)
+
+    assert of(writer("SIGXFSZ")).ranking[0].cause == "resource_limit"
+    assert of(writer("SIGXCPU")).ranking[0].cause == "watchdog_or_time_limit"
+    assert of(writer("SIGSEGV")).ranking[0].cause != "external_signal"
+    assert confirmed(of(died("SIGPIPE"))) == "external_signal"
+
+
 # ------------------------------------------------------------------ words and devices
 WORDS: list[tuple[str, Any, str]] = [
     ("binary_incompatibility", "missing symbol", "plugin skipped: undefined symbol: x"),

@@ -49,6 +49,19 @@ def test_the_earliest_death_initiates_and_the_parents_exception_follows() -> Non
     assert parts(found) == [(7, "SIGKILL", "initiating"), (MAIN, None, "cascade")]
 
 
+@pytest.mark.parametrize("gone_s", [4.9, 5.0, 5.2])
+def test_a_reader_that_crashed_began_it_also_when_it_is_gone_after_its_writer(gone_s: float) -> None:
+    """Its pipes are closed, and SIGPIPE has ended the writer, before anybody can be told that it is gone."""
+    found = deaths(scene(ending=Exit(returncode=-13, signal="SIGPIPE"), events={8: (25, gone_s), MAIN: (13, 5.0)}, end_s=5.0))
+    assert parts(found) == [(8, "SIGXFSZ", "initiating"), (MAIN, "SIGPIPE", "cascade")]
+
+
+@pytest.mark.parametrize(("status", "gone_s"), [(9, 5.2), (15, 4.9), (25, 9.0)])
+def test_what_ends_after_a_closed_pipe_ended_the_main_process_did_not_begin_it(status: int, gone_s: float) -> None:
+    found = deaths(scene(ending=Exit(returncode=-13, signal="SIGPIPE"), events={8: (status, gone_s), MAIN: (13, 5.0)}, end_s=5.0))
+    assert {pid: part for pid, _, part in parts(found)} == {8: "teardown", MAIN: "initiating"}
+
+
 def test_workers_that_a_failing_parent_ends_politely_are_teardown() -> None:
     """A parent that raises ends its daemonic workers by SIGTERM before it is gone itself: they die first and did not begin it."""
     found = deaths(scene(ending=Exit(returncode=1), events={7: (15, 4.99), MAIN: (256, 5.0)}, roles={7: "worker"}, end_s=5.0))

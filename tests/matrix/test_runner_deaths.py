@@ -75,6 +75,13 @@ OVER_THE_FILE_LIMIT = """
     while True:
         os.write(file.fileno(), b"x" * 65536)
 """
+WRITES_TO_A_HELPER = """
+    import signal, subprocess, tempfile
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    helper = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=tempfile.TemporaryFile())
+    while True:
+        helper.stdin.write(b"x" * 65536)
+"""
 CLOSED_PIPE = """
     import os, signal
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -124,6 +131,12 @@ def test_processor_time_over_its_limit_is_told_from_a_wall_clock_limit(observe: 
 def test_a_file_over_its_limit_is_told(observe: Observe) -> None:
     seen = observe(OVER_THE_FILE_LIMIT, rlimits={"RLIMIT_FSIZE": (MIB, MIB)})
     assert seen.exit.signal == "SIGXFSZ"
+
+
+def test_who_writes_to_a_helper_that_met_its_file_limit_only_follows(observe: Observe) -> None:
+    seen = observe(WRITES_TO_A_HELPER, rlimits={"RLIMIT_FSIZE": (MIB, MIB)})
+    assert (seen.exit.signal, judge.first_signal(seen)) == ("SIGPIPE", "SIGXFSZ")
+    assert judge.outcome(seen).signature == "worker SIGXFSZ"
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL"])
