@@ -466,7 +466,7 @@ def _other_threads(death: Observation) -> Iterator[Finding]:
 
 def _busy_in(stack: list[Frame]) -> list[Frame]:
     """The native frames above the innermost Python frame of a thread that runs; []: it waits, runs no native code, or is of a pool."""
-    if all(frame.kind != "python" for frame in stack) and not _has_its_own_work(stack):
+    if all(frame.kind != "python" for frame in stack) and not of_no_call(stack):
         return []
     native = list(takewhile(lambda frame: frame.kind == "native", stack))
     waits = bool(native) and any(word in native[0].function.lower() for word in WAITS)
@@ -475,7 +475,7 @@ def _busy_in(stack: list[Frame]) -> list[Frame]:
     return [frame for frame in native if frame.library and not frame.library.startswith(clusters.RUNTIMES)]
 
 
-def _has_its_own_work(stack: list[Frame]) -> bool:
+def of_no_call(stack: list[Frame]) -> bool:
     """Whether a thread without Python is seen from its start and belongs to no pool, whose threads work for somebody else's call."""
     whole = any(frame.function.lstrip("_").startswith(("start_thread", "clone", "thread_start")) for frame in stack)
     return whole and not any(name in frame.library for frame in stack for name in POOLS)

@@ -1,0 +1,69 @@
+"""A thread that watches the others and ends the process when a step takes too long.
+
+Nobody outside sends anything and no instruction of the work goes wrong: what tells is whose thread called abort(), and that the same
+step takes much longer where the program lives than any step had taken where it died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from matrix.diagnosis import clusters
+from matrix.diagnosis.case import Case
+from matrix.diagnosis.cause import Cause, finding, message
+from matrix.diagnosis.limits import TIME
+from matrix.diagnosis.native import NATIVE_CRASH, crash_signal, of_no_call
+from matrix.records import Finding, MessageKind, Observation
+
+CAUSES: tuple[Cause, ...] = ()  # the entry stands with the other limits
+C_LIBRARY = ("libc.so", "libc-")  # its own reasons to abort are a damaged heap and a failed assertion
+REASONS: tuple[MessageKind, ...] = ("heap damaged", "stack smashed", "assertion", "openmp conflict", "fatal python error")
+LONGER = 2.0  # times the longest step before
+SILENT = 0.5  # of the slow step's time: less silence before the end is a core's writing, or that of a step like the others
+
+
+def findings(case: Case) -> Iterator[Finding]:
+    for death in case.deaths:
+        caller = _who_gave_up(death)
+        if caller is None:
+            continue
+        fact = f"{caller} called abort() in a thread of its own, which runs no call of the program"
+        slow = _slow_step(case, death)
+        fact += f"; {slow}" if slow else ""
+        yield finding(TIME, "own thread", death, 4.0 if slow else 1.5, fact, "native_stacks.txt")
+        for cause in NATIVE_CRASH:
+            yield finding(cause, "own thread", death, -2.0 if slow else -1.0, fact, "native_stacks.txt")
+
+
+def _who_gave_up(death: Observation) -> str | None:
+    """The library whose thread ended the process on purpose; None: another way, or for a reason that was said."""
+    stack = death.native_stack
+    if crash_signal(death) != "SIGABRT" or any(frame.kind == "python" for frame in stack) or not of_no_call(stack):
+        return None
+    at = next((i for i, frame in enumerate(stack) if frame.function == "abort"), None)
+    if at is None or any(message(death, kind) for kind in REASONS):
+        return None
+    caller = stack[at + 1] if at + 1 < len(stack) else None
+    if caller is None or caller.library.startswith(C_LIBRARY) or clusters.in_allocator(stack):
+        return None
+    return next((frame.library for frame in stack[at + 1 :] if frame.library and not frame.library.startswith(clusters.RUNTIMES)), None)
+
+
+def _slow_step(case: Case, death: Observation) -> str | None:
+    """Whether it came in a long silence, and a survivor that differs in one axis alone goes through a longer one in all its runs."""
+    gaps = [run.progress.longest_gap_s for run in case.bad_deaths if run.progress.longest_gap_s is not None]
+    last_step, last_step_s = death.progress.last_step, death.progress.last_step_s
+    if not gaps or last_step is None or last_step_s is None:
+        return None
+    silence = death.wall_s - last_step_s
+    for axis, survivor in case.beside:
+        runs = case.survivors_of(survivor.trial.cell)
+        longest = min(run.progress.longest_gap_s or 0.0 for run in runs)
+        further = all((run.progress.last_step or 0) > last_step for run in runs)
+        if further and longest > LONGER * max(gaps) and silence >= max(SILENT * longest, LONGER * max(gaps)):
+            change = f"{axis}={survivor.trial.cell[axis]}"
+            return (
+                f"no step had taken more than {max(gaps):.2f} s when the last one began, which was {silence:.1f} s before the end; "
+                f"with {change} alone it survives, and one step takes {longest:.1f} s (attempt {survivor.attempt})"
+            )
+    return None
