@@ -8,7 +8,7 @@ from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.judge import by_our_clock, first_signal
 from matrix.diagnosis.memory import NAMES as MEMORY
-from matrix.diagnosis.native import NATIVE_CRASH, NULL, PAGE, crash_signal, the_fault
+from matrix.diagnosis.native import NATIVE_CRASH, NULL, PAGE, crash_signal, on_stack, the_fault
 from matrix.diagnosis.sigkill import by_others
 from matrix.records import Bound, Filesystem, Finding, MessageKind, Observation
 
@@ -42,6 +42,7 @@ COUNTS = {
 }
 COUNTED = ("nofile", "nproc", "pids", "fsize", "memlock", "data", "maps", "inotify")  # what is counted against its limit
 OF_MEMORY = ("memlock", "data", "maps")  # at these an allocation is refused, in the words of a lack of memory, though there is enough
+MAP_FAILED = (1 << 64) - PAGE  # what mmap returns for "no", and a few bytes more
 NO_MEMORY: tuple[MessageKind, ...] = ("out of memory", "cuda out of memory")  # an allocator of a device's staging memory says the latter
 LIFTED = {
     "nofile": RESOURCE,
@@ -173,8 +174,8 @@ def _counts(death: Observation) -> Iterator[Finding]:
             yield finding(RESOURCE, "refused", death, 1.5, fact)
             for cause in (*MEMORY, *NATIVE_CRASH, "python_exception"):
                 yield finding(cause, "refused", death, -2.0, fact)
-        elif _null(death):
-            fact += ", and a null pointer was used: what was refused and not looked at"
+        elif used := _unchecked(death, bound.name):
+            fact += f", and {used}: what was refused and not looked at"
             yield finding(RESOURCE, "refused", death, 1.5, fact)
             for cause in NATIVE_CRASH:
                 yield finding(cause, "refused", death, -1.5, fact)
@@ -201,9 +202,17 @@ def _reached(bound: Bound) -> bool:
     return bound.name in COUNTED and bound.used is not None and bound.used >= NEAR * bound.soft
 
 
-def _null(death: Observation) -> bool:
+def _unchecked(death: Observation, bound: str = "") -> str:
+    """What was used as if it had been granted, in words; "": nothing of the kind.  Where no mapping may be added, none can be split
+    either: a part of what was reserved stays without access."""
     fault = the_fault(death)
-    return fault is not None and fault.address is not None and fault.address < NULL
+    if fault is None or fault.address is None:
+        return ""
+    if fault.address < NULL:
+        return "a null pointer was used"
+    if fault.address >= MAP_FAILED:
+        return "what mmap returns when it fails was used as a pointer"
+    return "what may not be accessed was used" if bound == "maps" and fault.mapping == "no access" and not on_stack(fault) else ""
 
 
 def _bounds(death: Observation) -> list[Bound]:
@@ -212,8 +221,8 @@ def _bounds(death: Observation) -> list[Bound]:
 
 def _address_space(death: Observation) -> Iterator[Finding]:
     """An allocation that the limit refused: an exception, or a null pointer that nobody checked."""
-    bound, fault, null = next((b for b in _bounds(death) if b.name == "as"), None), the_fault(death), _null(death)
-    refused = null or message(death, "out of memory") is not None
+    bound, fault, pointer = next((b for b in _bounds(death) if b.name == "as"), None), the_fault(death), _unchecked(death)
+    refused = pointer or message(death, "out of memory") is not None
     if bound is None:
         if first_signal(death) == "SIGXFSZ" or any(map(_reached, _bounds(death))):
             return  # that is another limit
@@ -225,7 +234,7 @@ def _address_space(death: Observation) -> Iterator[Finding]:
     if refused and used < SOME_SPACE * bound.soft:
         yield finding(RESOURCE, "address space", death, 1.0, f"{fact}; an allocation was refused")
     elif refused:
-        what = "a null pointer was used" if null else "an allocation was refused"
+        what = pointer or "an allocation was refused"
         yield finding(RESOURCE, "address space", death, 3.5, f"{fact}, and {what}")
         for cause in ("memory_working_set", "native_bad_argument", "native_memory_corruption", "python_exception"):
             yield finding(cause, "address space", death, -1.5, f"{fact}, and {what}")
@@ -296,8 +305,8 @@ def _room(case: Case, death: Observation) -> Iterator[Finding]:
             yield finding(cause, "room", death, -2.0, fact)
         if death.python_error:
             yield finding("python_exception", "room", death, -2.0, fact)
-        if _null(death):
-            yield finding(FULL, "refused", death, 1.5, f"{fact}, and a null pointer was used: what was refused and not looked at")
+        if pointer := _unchecked(death):
+            yield finding(FULL, "refused", death, 1.5, f"{fact}, and {pointer}: what was refused and not looked at")
     refused = message(death, "no space")  # also when there was room, but not for that much
     if death.filesystems and not full and not refused:
         yield finding(FULL, "room", death, -2.5, "every file system that it could write to had room left")

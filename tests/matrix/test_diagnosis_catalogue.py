@@ -299,6 +299,28 @@ def test_a_null_pointer_in_a_group_without_room_for_a_thread_is_the_limits_doing
     assert first(segv(faults=[fault(8)], settings=bounded("pids", 24, 3)))[0] != "resource_limit"
 
 
+@pytest.mark.parametrize(
+    "refused",
+    [
+        fault(8),
+        fault((1 << 64) - 1, mapping="nothing"),
+        fault(0x7F1234567040, mapping="no access", access="write", stack_left_bytes=1 << 20),
+    ],
+    ids=["null", "MAP_FAILED", "reserved and never made accessible"],
+)
+def test_what_is_used_unchecked_where_no_mapping_is_left_is_the_limits_doing(refused: Fault) -> None:
+    assert first(segv(faults=[refused], settings=bounded("maps", 65530, 65531)), lived(settings=bounded("maps", 65530, 900))) == (
+        "resource_limit",
+        "confirmed",
+    )
+    assert first(segv(faults=[refused], settings=bounded("maps", 65530, 900)))[0] != "resource_limit"
+
+
+def test_a_stack_that_ran_over_is_no_refused_mapping() -> None:
+    over = fault(0x7F0000000000, **STACK)
+    assert first(segv(faults=[over], settings=bounded("maps", 65530, 65531)))[0] == "stack_overflow"
+
+
 def test_a_null_pointer_where_the_user_may_have_no_other_watcher_of_files_is_the_limits_doing() -> None:
     assert first(segv(faults=[fault(8)], settings=bounded("inotify", 128, 128))) == ("resource_limit", "confirmed")
     assert first(segv(faults=[fault(8)], settings=bounded("inotify", 128, 70)))[0] != "resource_limit"
