@@ -260,7 +260,7 @@ def _workers(death: Observation) -> Iterator[Finding]:
     processes = death.memory.processes
     if not processes:
         return
-    workers = [process for process in processes if process.role == "worker"]
+    workers = _pool(processes)
     if not workers:
         if _too_short(death) or _unread_deaths(death):
             return
@@ -269,7 +269,8 @@ def _workers(death: Observation) -> Iterator[Finding]:
     if any(map(_unread, workers)):  # gone before the first look: they held nobody knows how much
         return
     held, whole = _held_by(workers, processes, death.memory.peak_group_bytes)
-    fact = f"{len(workers)} worker process{'es' if len(workers) > 1 else ''} held {_size(held)} of {_size(whole)}"
+    of_its_own = "" if workers[0].role == "worker" else ", programs of their own,"
+    fact = f"{len(workers)} worker process{'es' if len(workers) > 1 else ''}{of_its_own} held {_size(held)} of {_size(whole)}"
     weight = 2.5 if held > MOST * whole and len(workers) > 1 else -2.0 if held < FEW * whole else 0.0
     if weight:
         yield finding(WORKERS, "workers", death, weight, fact, "memory.csv")
@@ -284,7 +285,8 @@ def _held_by(workers: list[ProcessMemory], processes: list[ProcessMemory], count
     held, whole = sum(map(_own, workers)), sum(map(_own, processes))
     if not counted or whole <= counted or all(worker.uss_bytes is not None for worker in workers):
         return held, whole
-    others = sum(max(_own(process), process.anon_bytes) for process in processes if process.role != "worker")
+    mine = {worker.pid for worker in workers}
+    others = sum(max(_own(process), process.anon_bytes) for process in processes if process.pid not in mine)
     return min(held, max(0, counted - others)), counted
 
 
@@ -298,17 +300,31 @@ def _own(process: ProcessMemory) -> int:
     return process.anon_bytes + process.shmem_bytes if process.uss_bytes is None else max(process.uss_bytes, 0)
 
 
-def _worker_count(observation: Observation) -> int:
-    """Most workers at one time, and those whose deaths alone are known."""
-    workers = [process for process in observation.memory.processes if process.role == "worker"]
-    together = (sum(each.first_s <= other.last_s and other.first_s <= each.last_s for other in workers) for each in workers)
-    return max(together, default=0) + len(_unread_deaths(observation))
+def _pool(processes: list[ProcessMemory], *, least: int = 2) -> list[ProcessMemory]:
+    """The workers; where there are none, several helpers that are programs of their own and hold about as much as each other: whoever
+    starts one for each core or file has a pool, also without multiprocessing."""
+    workers = [process for process in processes if process.role == "worker"]
+    helpers = [process for process in processes if process.role == "other"]
+    largest = max(map(_own, helpers), default=0)
+    alike = [process for process in helpers if largest and _own(process) >= HALF * largest]
+    large = sum(map(_own, alike)) >= FEW * sum(map(_own, processes))
+    return workers or (alike if large and _at_once(alike) >= least else [])
+
+
+def _worker_count(observation: Observation, *, least: int = 2) -> int:
+    """Most workers at one time, and those whose deaths alone are known.  `least`: of programs of their own; one alone is none, but what
+    is left of a pool."""
+    return _at_once(_pool(observation.memory.processes, least=least)) + len(_unread_deaths(observation))
 
 
 def _unread_deaths(observation: Observation) -> list[Death]:
     """Workers that were gone before anybody read what they held."""
     read = {process.pid for process in observation.memory.processes}
     return [death for death in observation.deaths if death.role == "worker" and death.pid not in read]
+
+
+def _at_once(workers: list[ProcessMemory]) -> int:
+    return max((sum(each.first_s <= other.last_s and other.first_s <= each.last_s for other in workers) for each in workers), default=0)
 
 
 # ------------------------------------------------------------------ huge pages
@@ -348,9 +364,9 @@ def _scaling(case: Case, killed: list[Observation]) -> Iterator[Finding]:
     same = [death for death in killed if death.trial.cell == killed[0].trial.cell]
     contrasts = [contrast for axis in case.result.culprit if (contrast := _lower(case, same, axis))]
     after = _worker_count(same[0])
-    fewer = any(_worker_count(survivor) < after for survivor, _ in contrasts)
+    fewer = any(_worker_count(survivor, least=1) < after for survivor, _ in contrasts)
     for survivor, fact in contrasts:
-        before = _worker_count(survivor)
+        before = _worker_count(survivor, least=1)
         if after > before:
             fact += f"; there were {before} and {after} worker processes"
             yield finding(WORKERS, "scaling", same[0], 2.5, fact, "memory.csv")

@@ -188,6 +188,38 @@ def test_growth_that_is_in_the_workers_is_multiplication_also_when_it_goes_with_
     assert (found.ranking[0].cause, found.ranking[0].grade) == ("memory_worker_multiplication", "confirmed")
 
 
+def programs(count: int, each: int) -> list[ProcessMemory]:
+    """Helpers that the program starts by their own command lines."""
+    return [dataclasses.replace(worker, role="other") for worker in workers(count, each)]
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+@pytest.mark.parametrize("curve", [FLAT, GROWING])
+def test_helpers_that_are_programs_of_their_own_multiply_as_workers_do(curve: MemoryCurve, left: int) -> None:
+    survivor = lived(320 * MIB, *programs(left, 110 * MIB))
+    found = verdict({("u", 1): killed(curve, *programs(8, 110 * MIB)), ("v", 1): survivor, ("v", 2): survivor})
+    assert (found.ranking[0].cause, found.ranking[0].grade) == ("memory_worker_multiplication", "confirmed")
+    assert any("held 880 MiB of 980 MiB" in fact for fact in facts(found, "memory_worker_multiplication"))
+    assert any(f"there were {left} and 8 worker processes" in fact for fact in facts(found, "memory_worker_multiplication"))
+
+
+@pytest.mark.parametrize(
+    "helpers",
+    [
+        pytest.param(programs(1, 800 * MIB), id="one large helper"),
+        pytest.param([*programs(1, 800 * MIB), *programs(3, 20 * MIB)[1:]], id="one large and two small ones"),
+        pytest.param(
+            [dataclasses.replace(one, first_s=at * 1.0, last_s=at + 0.9) for at, one in enumerate(programs(4, 110 * MIB))],
+            id="one after the other",
+        ),
+        pytest.param(programs(4, 4 * MIB), id="several that hold little"),
+    ],
+)
+def test_helpers_that_are_no_pool_do_not_multiply(helpers: list[ProcessMemory]) -> None:
+    small = lived(300 * MIB)
+    assert first({("u", 1): killed(FLAT, *helpers), ("v", 1): small, ("v", 2): small})[0] != "memory_worker_multiplication"
+
+
 def test_workers_that_share_their_parents_pages_hold_nothing_of_their_own() -> None:
     shared = [dataclasses.replace(worker, uss_bytes=MIB, pss_bytes=30 * MIB) for worker in workers(8, 900 * MIB)]
     small = lived(300 * MIB)
