@@ -57,6 +57,7 @@ WAITS = (
     "kmp",
     "?",
 )
+QUEUES = ("futex", "mutex", "lll_lock", "pthread_cond", "sem_wait", "syscall")  # in frames of who waits for another thread
 NATIVE_CRASH = (CORRUPTION, ARGUMENT, RACE)  # what a crash in native code may be, when it is not of the stack or of an instruction
 PYTHON_FREED = 0xDD  # Python's debug allocator, Objects/obmalloc.c
 HEAP_PROBES = ("poisoned_heap", "checked_heap", "valgrind")
@@ -455,13 +456,32 @@ def _other_threads(death: Observation) -> Iterator[Finding]:
         shared = sorted(mine & {frame.library for frame in _busy_in(stack)})
         if shared:
             fact = f"at the moment of the crash another thread of the program was inside {shared[0]} as well ({_names(stack)})"
-            yield finding(RACE, "other thread", death, 3.5, fact, "native_stacks.txt")
-            for cause in (ARGUMENT, CORRUPTION):
-                yield finding(cause, "other thread", death, -1.5, fact, "native_stacks.txt")
+            yield from _race(death, fact, 3.5, -1.5)
             return
-    if death.other_stacks or (death.crash_dumps and all(dump.threads <= 1 for dump in death.crash_dumps)):
-        fact = "at the moment of the crash no other thread of the program was inside the same library"
+    if any(_halfway_in_the_same(death, stack) for stack in death.other_stacks):
+        where = clusters.relevant(death.native_stack)[0]
+        fact = f"at the moment of the crash another thread was halfway through {where.function} in {where.library}, and waited for no lock"
+        yield from _race(death, fact, 2.5, -1.0)  # a pool that sleeps where it also works looks like it
+    elif death.other_stacks or (death.crash_dumps and all(dump.threads <= 1 for dump in death.crash_dumps)):
+        fact = "at the moment of the crash no other thread of the program was at work inside the same library"
         yield finding(RACE, "other thread", death, -0.75, fact, "native_stacks.txt")
+
+
+def _race(death: Observation, fact: str, race: float, others: float) -> Iterator[Finding]:
+    yield finding(RACE, "other thread", death, race, fact, "native_stacks.txt")
+    for cause in (ARGUMENT, CORRUPTION):
+        yield finding(cause, "other thread", death, others, fact, "native_stacks.txt")
+
+
+def _halfway_in_the_same(death: Observation, stack: list[Frame]) -> bool:
+    """Whether a thread sleeps or reads within a call of the very function that crashed: it is not idle, and no lock keeps them apart."""
+    crashed, own = clusters.relevant(death.native_stack), clusters.relevant(stack)
+    if not crashed or not own or crashed[0].kind != "native" or not crashed[0].function or not crashed[0].library:
+        return False
+    if (own[0].library, own[0].function) != (crashed[0].library, crashed[0].function):
+        return False
+    inner = [frame.function.lower() for frame in takewhile(lambda frame: frame != own[0], stack)]
+    return bool(inner) and not any(word in name for name in inner for word in QUEUES)
 
 
 def _busy_in(stack: list[Frame]) -> list[Frame]:

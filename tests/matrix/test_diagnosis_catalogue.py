@@ -229,6 +229,29 @@ def test_a_thread_that_queues_at_the_allocator_within_a_call_of_its_own_is_no_id
     assert of(damaged).ranking[0].cause == "native_memory_corruption"
 
 
+def asleep_in(*functions: str) -> list[Frame]:
+    """A thread of the program's own, from its start, outside Python."""
+    names = [(name, "libjob.so" if name in ("evict", "refill") else "libc.so.6") for name in (*functions, "start_thread", "__clone3")]
+    return [Frame(function=name, library=library, kind="native", trust="symbol") for name, library in names]
+
+
+@pytest.mark.parametrize(
+    ("other", "is_race"),
+    [
+        (asleep_in("clock_nanosleep", "nanosleep", "evict"), True),
+        (asleep_in("__futex_abstimed_wait_common64", "pthread_cond_wait", "evict"), False),
+        (asleep_in("clock_nanosleep", "nanosleep", "refill"), False),
+    ],
+    ids=["halfway", "waits for a thread", "elsewhere in the library"],
+)
+def test_a_thread_halfway_through_the_function_that_met_the_damage_is_a_race_unless_it_waits_for_a_lock(
+    other: list[Frame], is_race: bool
+) -> None:
+    damaged = died(messages=says("heap damaged", "double free or corruption (!prev)"), native_stack=asleep_in("_int_free", "free", "evict"))
+    found = of({**damaged, "other_stacks": [other]})
+    assert found.ranking[0].cause == ("native_thread_race" if is_race else "native_memory_corruption")
+
+
 def test_a_pointer_of_the_bytes_that_freed_memory_is_filled_with_was_read_from_such_memory() -> None:
     answers = {("u", 1): segv(faults=[fault(8)]), ("v", 1): lived(), ("v", 2): lived()}
     filling = {"PYTHONMALLOC": "debug", "MALLOC_PERTURB_": "165"}
