@@ -6,6 +6,7 @@ from matrix.evidence.deaths import initiating
 from matrix.records import Death, Observation, Outcome
 
 CANNOT_RUN = 125  # as for `git bisect run`, env, timeout and nohup: the program could not be tested at all
+FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")  # raised by the program's own instructions
 HANGS = ("startup", "idle", "stall")
 CENSORED = {
     "nobody": "it still ran; nothing was ended",
@@ -44,7 +45,8 @@ def signature(observation: Observation) -> str | None:
 
     No word in it depends on luck (a core that was had, a frame that was named): attempts of one fault must agree.  Where a
     process of the tree began it, its death is the signature, whatever the parent made of it: the same killed worker
-    is an exception in one run and a hang in the next.
+    is an exception in one run and a hang in the next.  A fault has one name in whichever process it comes: without workers
+    the main one runs the same code.  Who was killed by others is another matter in a worker.
     """
     ending, progress = observation.exit, observation.progress
     failed = ending.ended_by in HANGS or (
@@ -54,7 +56,7 @@ def signature(observation: Observation) -> str | None:
     if failed and (observation.memory.oom_kills or (began is not None and began.oom)):
         return "SIGKILL:memory"
     if failed and (first := worker_that_began(observation)):
-        return f"worker {first.signal}"
+        return str(first.signal) if first.signal in FAULTS else f"worker {first.signal}"
     if ending.ended_by in HANGS:
         return "hang after it had finished" if progress.finished_line else "hang"
     if ending.ended_by == "memory_watchdog":

@@ -12,7 +12,7 @@ from itertools import takewhile
 from matrix.diagnosis import clusters
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import SHARED, Cause, finding, message, remedy
-from matrix.diagnosis.judge import first_signal
+from matrix.diagnosis.judge import FAULTS, first_signal
 from matrix.records import Fault, Finding, Frame, HeapError, MessageKind, Observation, describe_cell
 
 OVERFLOW, CORRUPTION, ARGUMENT, RACE, ILLEGAL = (
@@ -22,7 +22,6 @@ OVERFLOW, CORRUPTION, ARGUMENT, RACE, ILLEGAL = (
     "native_thread_race",
     "illegal_instruction",
 )
-FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")  # raised by the program's own instructions
 PAGE = 4096
 NULL = 16 * PAGE  # below this: a null pointer and a small offset
 MMAP_HEADER = 16  # bytes in front of a block that the C library has mapped for itself, so its data starts at this offset in a page

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from matrix.diagnosis import sigkill
 from matrix.diagnosis.cause import finding
+from matrix.diagnosis.judge import FAULTS
 from matrix.diagnosis.limits import TIMERS
-from matrix.diagnosis.native import FAULTS, NATIVE_CRASH
+from matrix.diagnosis.native import NATIVE_CRASH
 from matrix.records import Finding, Observation, Scheduler
 
 EXTERNAL, EXIT, TIME = "external_signal", "library_exit", "watchdog_or_time_limit"

@@ -115,7 +115,7 @@ def _fix(case: Case, cause: str, fix: Fix, narrow: Callable[[Cell], str | None])
 
 def _failures(case: Case, ranked: list[Ranked], fix: Fix | None, others: list[Fix]) -> list[Failure]:
     """One entry per signature, the main one first."""
-    counts = Counter(outcome.signature for outcome in case.outcomes.values() if outcome.signature)
+    counts = Counter(outcome.signature for attempt, outcome in case.outcomes.items() if outcome.signature and attempt not in _unseen(case))
     ordered = sorted(counts, key=lambda signature: (signature != case.signature, -counts[signature]))
     found = []
     for number, signature in enumerate(ordered):
@@ -147,7 +147,12 @@ def _other_ranking(case: Case, signature: str) -> list[Ranked]:
 
 
 def _died_of(case: Case, signature: str) -> list[str]:
-    return [attempt for attempt, outcome in case.outcomes.items() if outcome.signature == signature]
+    return [attempt for attempt, outcome in case.outcomes.items() if outcome.signature == signature and attempt not in _unseen(case)]
+
+
+def _unseen(case: Case) -> set[str]:
+    """Attempts without instruments: who began their death is not known, so their signature is no kind of failure."""
+    return {observation.attempt for observation in case.observations if not observation.trial.watched}
 
 
 def _letters(number: int) -> str:

@@ -60,10 +60,16 @@ def runtime(path: str, *, family: str = "openmp-llvm", seen: str = "core", pid: 
     return Library(pid=pid, path=path, family=family, inode=path, seen=seen)  # type: ignore[arg-type]
 
 
-def verdict(answers: dict[tuple[str, int], dict[str, Any]], *, probed: dict[str, dict[str, Any]] | None = None) -> Verdict:
+def verdict(
+    answers: dict[tuple[str, int], dict[str, Any]],
+    *,
+    probed: dict[str, dict[str, Any]] | None = None,
+    unwatched: dict[str, Any] | None = None,
+) -> Verdict:
     """The verdict of a whole search in which each cell always ends alike; cells that are not named end as the known-bad one.
 
-    `probed`: runs of the known-bad cell under an intervention of the tool, by its name; they come last."""
+    `probed`: runs of the known-bad cell under an intervention of the tool, by its name; `unwatched`: one without instruments; both come
+    last."""
     search, observations, environments = Search(SPEC), list[Observation](), dict[str, dict[str, str]]()
     while (trial := search.ask()) is not None:
         facts = answers.get((str(trial.cell["a1"]), int(trial.cell["a2"])), answers["u", 1])
@@ -89,6 +95,10 @@ def verdict(answers: dict[tuple[str, int], dict[str, Any]], *, probed: dict[str,
         held = ProbeResult(name=name, setting="", held=True, how="made")
         base: dict[str, Any] = {"key": "k", "wall_s": 3.0, "started_unix_s": 0.0, "progress": Progress(last_step=9), "probes": [held]}
         observations.append(Observation(**{**base, "attempt": f"9{number:03d}-0", "trial": trial, **facts}))
+    if unwatched:
+        control = Trial(id=2000, cell=BAD, purpose="control", watched=False)
+        facts = {"progress": Progress(last_step=9), **unwatched}
+        observations.append(Observation(attempt="9999-0", key="k", trial=control, wall_s=3.0, started_unix_s=0.0, **facts))
     outcomes = {each.attempt: judge.outcome(each) for each in observations}
     case = Case(
         known_bad=BAD,
@@ -202,6 +212,31 @@ def test_an_allocation_that_fails_is_a_matter_of_memory_and_no_ordinary_exceptio
 def test_a_limit_that_was_met_is_no_signal_from_a_stranger(signal: str, cause: str) -> None:
     found = verdict({("u", 1): died(signal), ("v", 1): lived(), ("v", 2): lived()})
     assert found.ranking[0].cause == cause
+
+
+def in_a_worker(signal: str) -> dict[str, Any]:
+    """A worker died by it, and its parent left with status 1."""
+    worker = Death(pid=9, role="worker", signal=signal, status=None, time_s=3.0, part="initiating", sources=["kernel event"])
+    main = Death(pid=7, role="main", signal=None, status=1, time_s=3.1, part="cascade", sources=["wait status"])
+    return {**died(None), "exit": Exit(returncode=1), "deaths": [worker, main]}
+
+
+def test_a_fault_is_one_failure_whether_a_worker_or_the_main_process_runs_the_code() -> None:
+    alike = verdict({("u", 1): in_a_worker("SIGSEGV"), ("u", 2): died("SIGSEGV"), ("v", 1): lived(), ("v", 2): lived()})
+    assert [failure.signature for failure in alike.failures] == ["SIGSEGV"]
+    assert (alike.ranking[0].culprit, alike.fix and alike.fix.set) == ({"a1": ["u", "w"]}, {"a1": "v"})
+    killed = verdict({("u", 1): in_a_worker("SIGKILL"), ("u", 2): died("SIGKILL"), ("v", 1): lived(), ("v", 2): lived()})
+    assert {failure.signature for failure in killed.failures} == {"worker SIGKILL", "SIGKILL"}
+
+
+def test_the_run_without_instruments_is_no_failure_of_another_kind() -> None:
+    """Nobody saw which process began its death, so it looks like another one."""
+    seen = verdict({("u", 1): in_a_worker("SIGSEGV"), ("v", 1): lived(), ("v", 2): lived()}, unwatched=failed_with(1))
+    assert [(failure.signature, failure.main) for failure in seen.failures] == [("SIGSEGV", True)]
+
+
+def failed_with(status: int) -> dict[str, Any]:
+    return {**lived(), "exit": Exit(returncode=status)}
 
 
 def test_switching_off_what_crashes_avoids_and_does_not_cure() -> None:

@@ -339,7 +339,7 @@ def test_ranks_are_kept_apart(watched: Watched) -> None:
 @linux
 def test_the_rank_that_died_first_is_named(watched: Watched) -> None:
     done = watched([sys.executable, RANKS, "dies"])
-    assert done.outcome.signature == "worker SIGSEGV"
+    assert done.outcome.signature == "SIGSEGV"
     first = done.observation.deaths[0]
     assert (first.role, first.signal) == ("rank", "SIGSEGV")
     assert died_first(done.observation) == f"what died first: rank 1 ({first.pid}), SIGSEGV"
