@@ -12,6 +12,7 @@ import json
 import math
 import os
 import random
+import select
 import statistics
 import subprocess
 import sys
@@ -28,7 +29,7 @@ import psutil
 
 from benchmarks.record import save
 from matrix.records import Attempt, Trial
-from matrix.runner.attempt import Job, run
+from matrix.runner.attempt import JUDGE_S, LOOK_S, Job, run
 from matrix.runner.launcher import Guardian
 from matrix.runner.patience import Limits
 from matrix.runner.sampler import Sampler
@@ -152,7 +153,7 @@ def _attempt(gib: float, folder: Path, guardian: Guardian, seconds: float) -> tu
 
 
 def at_100_hz(gib: float, folder: Path) -> dict[str, Any]:
-    """The sampler in a loop of its own; PSS begins after the first second, so short stretches have none."""
+    """The sampler in a loop that has nothing else to do; PSS begins after the first second, so short stretches have none."""
     with Tree(gib, "sleep") as tree:
         plain = [_loop(tree, folder, 0.95) for _ in range(10)]
         shares = _loop(tree, folder, WATCHED_S)
@@ -180,14 +181,14 @@ def _loop(tree: Tree, folder: Path, seconds: float) -> tuple[float, float]:
     for _ in range(3):
         sampler.look(0.0, tree.pids, tree.child.pid)
         time.sleep(0.02)
-    began, cpu, next_look = time.monotonic(), time.thread_time(), 0.5
+    began, cpu, next_look, poll = time.monotonic(), time.thread_time(), LOOK_S, select.poll()
     while (now := time.monotonic() - began) < seconds:
         if now >= next_look:
             sampler.look(now, tree.pids, tree.child.pid)
-            next_look = now + 0.5
+            next_look = now + LOOK_S
         if now >= sampler.next_s:
             sampler.sample(now, 1)
-        time.sleep(max(0.0, sampler.next_s - (time.monotonic() - began)))
+        sampler.wait(poll.poll, began, min(next_look, now + JUDGE_S), 1)
     sampler.settle()
     used = time.thread_time() - cpu
     sampler.close()

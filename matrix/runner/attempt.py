@@ -42,7 +42,7 @@ from matrix.runner.tree import Tree
 
 LOOK_S = 0.5
 FIRST_LOOK_S = 0.01  # until then the loader is at work
-JUDGE_S = 0.05  # where no sample sets the pace
+JUDGE_S = 0.05  # but at every sample where nothing else bounds the memory
 WORTH_SYNCING_S = 1.0  # a shorter attempt is repeated sooner than it is made safe against a power cut; resuming finds what is not whole
 READ_BYTES = 1 << 20
 AUTOPSY_WINDOW_S = 1.0
@@ -150,16 +150,22 @@ class Supervisor:
     ) -> None:
         """Until the main process has ended."""
         self.tree = Tree(self.token, 0, self.group)
-        next_look, next_judge, last = FIRST_LOOK_S, 0.0, self._now()
+        next_look, next_judge, last = FIRST_LOOK_S if self.job.watch else LOOK_S, 0.0, self._now()
         to_file, space = self.probes.prepared.total.to_file, Space()
         poll = select.poll()  # a handful of descriptors for a short time: epoll takes a call for each
         for descriptor in (child.status_fd, self.exits.fileno(), *(() if to_file else readers)):
             if descriptor >= 0:
                 os.set_blocking(descriptor, False)
                 poll.register(descriptor, select.POLLIN)
+        guards_memory = bool(self.job.attempt.memory_limit_bytes) and self.group is None and self.job.watch
         while not child.over and not self._cannot_be_ended():
-            due = sampler.next_s if self.job.watch else next_judge
-            ready = poll.poll(max(0.0, due - self._now()) * 1000)
+            due = max(next_judge, sampler.next_s)
+            if child.pid:
+                due = min(due, next_look, self.probes.next_s)
+            if self.job.watch:
+                ready = sampler.wait(poll.poll, self.started, due, self.parser.last_step)
+            else:
+                ready = poll.poll(max(0.0, due - self._now()) * 1000)
             self._forgive(self._now() - max(due, last))  # before what was written meanwhile is read
             for descriptor, _ in ready:
                 if descriptor == child.status_fd:
@@ -175,7 +181,7 @@ class Supervisor:
                 self._read(descriptor, readers[descriptor], sinks)
                 space.give_back(descriptor)
             last = now = self._now()
-            if child.pid and self.probes.due(now):
+            if child.pid and now >= self.probes.next_s:
                 self.probes.look(now, self.tree.pids())
             if (now >= next_look or self._look_at_once) and child.pid:
                 self._look(now, sampler, live)
@@ -183,9 +189,9 @@ class Supervisor:
             if self.job.watch and now >= sampler.next_s:
                 sampler.sample(now, self.parser.last_step)
                 self.surroundings.sample(now)
-            if now >= due:
+            if now >= next_judge:
                 self._judge(now, stop, sampler)
-                next_judge = now + JUDGE_S
+                next_judge = sampler.next_s if guards_memory else now + JUDGE_S
 
     def _forgive(self, late_s: float) -> None:
         """A child that could not be followed meanwhile has not been silent."""

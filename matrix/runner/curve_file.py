@@ -27,12 +27,15 @@ class CurveFile:
         self._file: TextIO | None = None
 
     def write(self, rows: list[str]) -> None:
-        """Whole lines, all of one time."""
+        self.add("".join(rows), len(rows))
+
+    def add(self, text: str, rows: int) -> None:
+        """So many whole lines, all of one time."""
         if self._file is None:
             self._file = self.path.open("w", encoding="utf-8")
             self._file.write(HEADER)
-        self._file.writelines(rows)
-        self._rows += len(rows)
+        self._file.write(text)
+        self._rows += rows
         if self._rows > self._most:
             self._thin()
 

@@ -4,7 +4,7 @@ Every sample reads /proc/PID/statm and the cgroup's usage with descriptors that 
 much in a thread that has just been woken; psutil elsewhere).  Another process than the main one whose memory did not change
 between two full samples is read at full samples only, until it does; its last figure stands for it meanwhile.  A full sample
 is every fifth, and every tenth while nothing but the main process changes.  So it is with the dearer figures of such a process: they
-are read at every fourth look.
+are read at every fourth look.  The light samples between are taken by `wait`, in the place of the event loop's own waiting.
 What costs more is read less often, and everything is paced by its own cost: a tree of hundreds of processes is sampled less
 often, not at a higher price.  Rows go to memory.csv in long form, one figure a row, so that
 a new kind needs no new format.
@@ -15,6 +15,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Callable
+from itertools import repeat
 from pathlib import Path
 
 from matrix.evidence import process_memory
@@ -29,6 +31,7 @@ LINUX = Path("/proc/self").exists()
 FAST_S, FAST_FOR_S = 0.01, 10.0  # 100 Hz while a program loads and takes its first steps, which is where most of its shape is
 FULL_EVERY, FULL_AT_REST = 5, 10  # samples: all processes, not only those that change
 LOOKS_AT_REST = 4  # looks: also at those that do not change
+SIZES, STARTS = repeat(128), repeat(0)  # of all that is read at a sample: it is one line
 SLOW_S = 0.05  # then 20 Hz: a death within a step is still seen, at a third of a percent of a core
 FIRST_SHARES_S = 1.0  # a child that is gone by then is left alone
 SAMPLE_COSTS, LOOK_COSTS, SHARES_COSTS = 66, 400, 100  # the next one no sooner than so many times its CPU: 1.5 %, 0.25 %, 1 % of a core
@@ -40,6 +43,7 @@ UNREAD = -1
 SOON = 32  # processes, up to which a look is cheap
 MOST_PROCESSES = 1000  # are remembered
 MOST_REPORTED = 64
+Poll = Callable[[float], list[tuple[int, int]]]  # milliseconds -> (descriptor, event)
 
 
 class Pace:
@@ -75,13 +79,14 @@ class Sampler:
         self._fresh: set[int] = set()  # their role is not certain yet
         self._step = ""
         self._least_s = 0.0  # between samples, by the last full one: to measure each would cost as much as to read two processes
-        self._moving: dict[int, int] = {}  # those of them that are read at every sample
+        self._moving: list[int] = []  # those of them that are read at every sample
+        self._light: list[int] = []  # their descriptors, and that of the usage
+        self._lights = 0  # samples of those alone, until all are read again
         self._at_full: dict[int, bytes] = {}  # pid -> its statm at the last full sample
-        self._latest: dict[int, bytes] = {}  # pid -> its last statm
-        self._raw: list[tuple[float, int | None, list[tuple[int, bytes]], bytes | None]] = []  # time, step, statm of those read, usage
+        self._latest: dict[int, bytes] = {}  # pid -> its last statm, but for what was read while waiting since
+        self._raw: list[tuple[float, int | None, list[int], list[bytes]]] = []  # time, step, those read, their statm and the usage
         self._rows: dict[int, tuple[int, bytes, str, str]] = {}  # pid -> RSS, its statm, rows without time and step, as last settled
         self._joined: tuple[int, list[str]] | None = None  # RSS and rows of all of them; None: one has changed since
-        self._light = 0  # samples of changing processes until all are read again
         self._looks = 0
         self._tree: dict[str, int] = {}  # figures of the whole tree as last written
         self._look, self._shares, self._check = Pace(LOOK_COSTS), Pace(SHARES_COSTS, FIRST_SHARES_S), Pace(CHECK_COSTS)
@@ -117,7 +122,8 @@ class Sampler:
         for pid in new:
             self._held[pid] = Held(first_s=now_s, last_s=now_s, prefix=f",{pid},other,,host,")
             with contextlib.suppress(OSError):
-                self._open[pid] = self._moving[pid] = os.open(f"/proc/{pid}/statm", os.O_RDONLY)
+                self._open[pid] = os.open(f"/proc/{pid}/statm", os.O_RDONLY)
+                self._lights = 0
         self._fresh |= new
         self._pss = {**dict.fromkeys(sorted(new), UNREAD), **{pid: pss for pid, pss in self._pss.items() if pid in pids}}
         self._forget(pids)
@@ -173,31 +179,52 @@ class Sampler:
                 del self._held[pid]
 
     # -------------------------------------------------------------- up to a hundred times a second
-    def sample(self, now_s: float, step: int | None) -> None:
-        """Only reads, with as little of Python as can be: a thread that has just been woken runs with cold caches, at several times the
-        price of the same work in bulk."""
-        usage = None if self._usage is None else os.pread(self._usage, 32, 0)
-        if self._light:
-            self._light -= 1
-            read: list[tuple[int, bytes]] = []
+    def wait(self, poll: Poll, began_s: float, until_s: float, step: int | None) -> list[tuple[int, int]]:
+        """What `poll` (of milliseconds) tells, nothing when it is time for more than a light sample; the clock began at `began_s`.
+
+        As little of Python as can be: a thread that has just been woken runs with cold caches, at several times the price of the same
+        work in bulk."""
+        clock, pread, keep = time.monotonic, os.pread, self._raw.append
+        every_ms, moving, light = 1000 * self._every_s(clock() - began_s), self._moving, self._light
+        ready = poll(max(0.0, 1000 * (min(self.next_s, until_s) + began_s - clock())))
+        while not ready and self._lights and (now_s := clock() - began_s) < until_s:
             try:
-                for pid, descriptor in self._moving.items():
-                    read.append((pid, os.pread(descriptor, 128, 0)))
+                keep((now_s, step, moving, list(map(pread, light, SIZES, STARTS))))
             except OSError:
-                read = self._read(self._moving)
-        else:
-            read = self._read_all()
-        self.next_s = now_s + max(FAST_S if now_s < FAST_FOR_S else SLOW_S, self._least_s)
-        self._latest.update(read)
-        self._raw.append((now_s, step, read, usage))
+                self._lights = 0
+                break
+            self._lights -= 1
+            self.next_s = now_s + every_ms / 1000
+            ready = poll(every_ms)
+        return ready
+
+    def sample(self, now_s: float, step: int | None) -> None:
+        """Only reads."""
+        if not (self._lights and self._read_light(now_s, step)):
+            self._read_all(now_s, step)
+        self.next_s = now_s + self._every_s(now_s)
         if now_s >= self._shares.next_s and self._latest:
             self._read_shares(now_s)
 
+    def _read_light(self, now_s: float, step: int | None) -> bool:
+        """False when a process is gone: then all are read."""
+        try:
+            read = list(map(os.pread, self._light, SIZES, STARTS))
+        except OSError:
+            return False
+        self._lights -= 1
+        self._latest.update(zip(self._moving, read, strict=False))
+        self._raw.append((now_s, step, self._moving, read))
+        return True
+
+    def _every_s(self, now_s: float) -> float:
+        return max(FAST_S if now_s < FAST_FOR_S else SLOW_S, self._least_s)
+
     def settle(self) -> None:
         """Write the samples that were read since the last time, and count them."""
-        for now_s, step, read, usage in self._raw:
+        for now_s, step, pids, read in self._raw:
             self._step = "" if step is None else str(step)
-            for pid, statm in read:
+            for pid, statm in zip(pids, read, strict=False):
                 if pid not in self._rows or self._rows[pid][1] != statm:
                     self._held[pid].last_s = now_s
                     self._set_rows(pid, statm)
@@ -205,8 +232,9 @@ class Sampler:
                 stamp = f"{now_s:.3f},{self._step}"
                 total, rows = self._joined = self._joined or self._join()
                 self._count(total, step)
-                used = [] if usage is None else [f"{stamp},,tree,,host,used,{int(usage)}\n"]
-                self._file.write([stamp + row for row in rows] + used)
+                self._file.add(stamp.join(rows), len(rows) - 1)
+                if self._usage is not None:
+                    self._file.add(f"{stamp},,tree,,host,used,{int(read[-1])}\n", 1)
         for pid in self._rows if self._raw else ():
             self._held[pid].last_s = self._raw[-1][0]
         self._raw.clear()
@@ -226,7 +254,8 @@ class Sampler:
         self._joined = None
 
     def _join(self) -> tuple[int, list[str]]:
-        return sum(row[0] for row in self._rows.values()), [row for _, _, *both in self._rows.values() for row in both]
+        """And a first one that is empty: the time and the step are put between them."""
+        return sum(row[0] for row in self._rows.values()), ["", *(row for _, _, *both in self._rows.values() for row in both)]
 
     def exceeds(self, now_s: float, limit_bytes: int) -> bool:
         """Whether the tree holds more than that: by RSS, then, because forked processes share pages, by PSS where it can be read."""
@@ -244,32 +273,33 @@ class Sampler:
         if step is not None and self.first_step_total is None:
             self.first_step_total = total
 
-    def _read_all(self) -> list[tuple[int, bytes]]:
-        """(pid, its statm) of every process; and which of them are read, and how often, until the next full sample."""
+    def _read_all(self, now_s: float, step: int | None) -> None:
+        """Every process; and which of them are read, and how often, until the next full sample."""
         began = time.thread_time()
-        read = self._read(self._open) if LINUX else [(pid, statm) for pid in self._pss if (statm := process_memory.statm(pid))]
+        read = self._read_open() if LINUX else {pid: statm for pid in self._pss if (statm := process_memory.statm(pid))}
         self._least_s = SAMPLE_COSTS * (time.thread_time() - began)
-        self._moving = {
-            pid: self._open[pid] for pid, statm in read if pid in self._open and (pid == self._main or statm != self._at_full.get(pid))
-        }
-        self._at_full = dict(read)
-        self._light = (FULL_AT_REST if self._moving.keys() == {self._main} else FULL_EVERY) - 1
-        return read
+        usage = [] if self._usage is None else [self._usage]
+        self._moving = [pid for pid, statm in read.items() if pid in self._open and (pid == self._main or statm != self._at_full.get(pid))]
+        self._light = [*map(self._open.__getitem__, self._moving), *usage]
+        self._lights = (FULL_AT_REST if self._moving == [self._main] else FULL_EVERY) - 1
+        self._at_full = read
+        self._latest.update(read)
+        self._raw.append((now_s, step, list(read), [*read.values(), *(os.pread(descriptor, 128, 0) for descriptor in usage)]))
 
-    def _read(self, descriptors: dict[int, int]) -> list[tuple[int, bytes]]:
+    def _read_open(self) -> dict[int, bytes]:
         """Nothing for one that is gone."""
-        found = []
-        for pid, descriptor in list(descriptors.items()):
+        found = {}
+        for pid, descriptor in list(self._open.items()):
             try:
-                found.append((pid, os.pread(descriptor, 128, 0)))
+                found[pid] = os.pread(descriptor, 128, 0)
             except OSError:
                 self._drop(pid)
-                found.append((pid, b""))
+                found[pid] = b""
         return found
 
     def _drop(self, pid: int) -> None:
         os.close(self._open.pop(pid))
-        self._moving.pop(pid, None)
+        self._lights = 0  # what is read at a light sample has changed
 
     def _read_shares(self, now_s: float) -> None:
         """PSS and USS of one process, the one whose turn it is: all of them at once would stop this thread for too long."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 import time
@@ -198,6 +199,63 @@ def test_a_process_that_is_gone_leaves_the_others_alone(sampler: Sampler) -> Non
     sampler.settle()
     assert sampler.samples == 2
     assert {process.pid for process in sampler.processes(None)} >= {os.getpid()}
+
+
+# ------------------------------------------------------------------ while it waits
+def test_a_wait_goes_on_sampling_until_something_happens(sampler: Sampler, tmp_path: Path) -> None:
+    waits: list[float] = []
+
+    def poll(milliseconds: float) -> list[tuple[int, int]]:
+        waits.append(milliseconds)
+        time.sleep(milliseconds / 1000)
+        return [(5, select.POLLIN)] if len(waits) == 4 else []
+
+    began_s = time.monotonic()
+    sampler.sample(0.0, None)
+    assert sampler.wait(poll, began_s, 3600.0, 7) == [(5, select.POLLIN)]
+    sampler.settle()
+    assert sampler.samples == len(waits) == 4
+    sampler.close()
+    rows = [line.split(",") for line in (tmp_path / "memory.csv").read_text().splitlines() if ",rss," in line]
+    assert [row[1] for row in rows] == ["", "7", "7", "7"]
+    assert all(int(row[-1]) > MIB for row in rows)
+
+
+def test_a_wait_ends_when_it_is_time_for_more_than_a_light_sample(sampler: Sampler) -> None:
+    began_s = time.monotonic()
+    sampler.sample(0.0, None)
+    assert sampler.wait(select.poll().poll, began_s, 3600.0, None) == []
+    sampler.settle()
+    assert sampler.samples == FULL_AT_REST
+    assert sampler.wait(select.poll().poll, began_s, 0.0, None) == []
+
+
+def test_a_wait_ends_with_the_event_and_leaves_the_next_sample_due(sampler: Sampler) -> None:
+    reader, writer = os.pipe()
+    poll, began_s = select.poll(), time.monotonic()
+    poll.register(reader, select.POLLIN)
+    os.write(writer, b"x")
+    sampler.sample(0.0, None)
+    due_s = sampler.next_s
+    assert sampler.wait(poll.poll, began_s, 3600.0, None) == [(reader, select.POLLIN)]
+    assert sampler.next_s == due_s
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_wait_in_which_a_process_goes_ends_and_the_next_sample_leaves_it_out(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "30"]) as child:
+        sampler = Sampler(tmp_path / "memory.csv")
+        sampler.look(0.0, {os.getpid(), child.pid}, child.pid)
+        began_s = time.monotonic()
+        sampler.sample(0.0, None)
+        child.kill()
+    assert sampler.wait(select.poll().poll, began_s, 3600.0, None) == []
+    sampler.sample(1.0, None)
+    sampler.settle()
+    assert sampler.samples == 2
+    assert sampler.last_total and sampler.peak_total and sampler.last_total < sampler.peak_total
+    sampler.close()
 
 
 # ------------------------------------------------------------------ its file

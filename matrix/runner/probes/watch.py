@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import math
 import os
 import resource
 import time
@@ -50,10 +51,7 @@ class Watch:
         self.token = token
         self.seen: dict[int, Seen] = {}
         self._starting: dict[int, Seen] = {}
-        self._next_s = 0.0
-
-    def due(self, now: float) -> bool:
-        return bool(self.prepared.each) and now >= self._next_s
+        self.next_s = 0.0 if prepared.each else math.inf  # when the next look is due
 
     def look(self, now: float, pids: set[int]) -> None:
         started, again = time.monotonic(), False
@@ -64,7 +62,7 @@ class Watch:
                     self._starting[pid], again = seen, True
                 elif self._look(seen):
                     self.seen[pid] = seen
-        self._next_s = now + (AGAIN_S if again else max(LOOK_S, REST * (time.monotonic() - started)))
+        self.next_s = now + (AGAIN_S if again else max(LOOK_S, REST * (time.monotonic() - started)))
 
     def name_of(self, pid: int) -> str:
         """Of a process of the tree, or of another that still lives; "" when it is not known."""
