@@ -226,7 +226,7 @@ class Planner:
 
     def _revise(self, latest: str) -> None:
         """What the observations up to this one make of runs that were cut off."""
-        for attempt, outcome in slow.proven(self.observations, self.outcomes).items():
+        for attempt, outcome in slow.proven(self.observations, self.outcomes, self.spec.known_bad).items():
             self.outcomes[attempt] = outcome
             if attempt != latest:
                 trial = self._trials[attempt]

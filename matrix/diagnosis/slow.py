@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from matrix.diagnosis.case import Case
-from matrix.records import Observation, Outcome
+from matrix.records import Cell, Observation, Outcome
 
 SIGNATURE = "too slow"
 TIMES = 3.0  # as long as another cell, at least: batches, threads and caches make a factor of two between cells that are well
@@ -43,10 +43,16 @@ def contrast(run: Observation, survivors: Iterable[Observation]) -> Observation 
     return min(quicker, key=lambda other: (changes[other.attempt], other.wall_s, other.attempt), default=None)
 
 
-def proven(observations: Sequence[Observation], outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
-    """The censored attempts that a contrast shows to be too slow, with the outcome that they have by that."""
+def proven(observations: Sequence[Observation], outcomes: Mapping[str, Outcome], known_bad: Cell) -> dict[str, Outcome]:
+    """The censored attempts that a contrast shows to be too slow, with the outcome that they have by that.
+
+    None as long as the known-bad cell is not among them: then another failure is looked for, and a run that was cut off has stood it for
+    so long."""
     survivors = [o for o in observations if outcomes[o.attempt].kind == "survived" and not o.trial.probes]
     cut = [o for o in observations if outcomes[o.attempt].kind == "censored" and cut_off(o) and contrast(o, survivors)]
+    known = any(o.trial.cell == known_bad and outcomes[o.attempt].signature == SIGNATURE for o in observations)
+    if not known and not any(o.trial.cell == known_bad for o in cut):
+        return {}
     reason = f"our wall-clock limit; more steps took another cell no more than 1/{TIMES:.0f} of that"
     return {o.attempt: dataclasses.replace(outcomes[o.attempt], kind="died", signature=SIGNATURE, reason=reason) for o in cut}
 

@@ -54,7 +54,7 @@ def judged(*runs: Observation) -> dict[str, str]:
     """The kinds of outcome, by attempt."""
     kinds = {"wall": "censored", "itself": "survived"}
     outcomes = {run.attempt: Outcome(kind=kinds[run.exit.ended_by], steps=run.progress.last_step) for run in runs}  # type: ignore[arg-type]
-    return {name: outcome.kind for name, outcome in {**outcomes, **slow.proven(list(runs), outcomes)}.items()}
+    return {name: outcome.kind for name, outcome in {**outcomes, **slow.proven(list(runs), outcomes, BAD)}.items()}
 
 
 # ------------------------------------------------------------------ what a contrast is
@@ -96,6 +96,14 @@ def test_a_run_that_was_cut_off_is_too_slow_once_another_cell_has_done_more_in_a
 )
 def test_without_a_contrast_it_stays_censored(runs: list[Observation]) -> None:
     assert judged(*runs)["0001-0"] == "censored"
+
+
+def test_other_cells_are_too_slow_only_where_the_known_bad_one_is() -> None:
+    """Another failure is looked for otherwise, and its search must not change: a run that was cut off has stood it for so long."""
+    other = cut({"bs": 64, "mode": "b"}, number=3)
+    assert judged(done(), other)["0003-0"] == "censored"
+    assert judged(done(), other, cut())["0003-0"] == "died"
+    assert judged(cut(), done(), other)["0003-0"] == "died"
 
 
 def test_steps_that_become_ever_slower_are_seen_and_even_ones_are_not() -> None:
@@ -150,7 +158,7 @@ def verdict(slow_facts: dict[str, Any], quick_facts: dict[str, Any] | None = Non
         seen.append(dataclasses.replace(run, trial=trial))
         outcomes[run.attempt] = Outcome(kind="censored" if bad else "survived", steps=run.progress.last_step, seconds=run.wall_s)
         search.tell(trial, outcomes[run.attempt])
-        for name, outcome in slow.proven(seen, outcomes).items():
+        for name, outcome in slow.proven(seen, outcomes, BAD).items():
             outcomes[name] = outcome
             search.revise(next(each.trial for each in seen if each.attempt == name), outcome)
     result = search.result()
