@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,15 +21,20 @@ from matrix.records import (
     Law,
     Library,
     NotCollected,
+    Observation,
     ObserverControl,
+    Outcome,
     ProbeResult,
     Ranked,
+    Trial,
     Verdict,
 )  # fmt: skip
 from reports.cells import rows
 from reports.contrast import nearest
+from reports.ending import ending
 from reports.folder import RunFolder, load
 from reports.grid import crash_set, grid
+from reports.package.kit.reproduce import is_alike
 from tests.reports.run_folders import GIB, Story, aborted, finished
 
 BAD = {"runtime": "two", "bs": 32, "mode": "a"}
@@ -157,3 +163,24 @@ def test_memory_that_nobody_followed_is_no_file_that_could_not_be_read(tmp_path:
     unread = section((tmp_path / "report.md").read_text(), "What could not be read")
     assert f"{died[1]}/memory.csv was not drawn" in unread
     assert died[3] not in unread
+
+
+def test_what_our_limit_cut_off_is_a_failure_only_where_the_verdict_says_so() -> None:
+    cut = Exit(returncode=-9, signal="SIGKILL", ended_by="wall")
+    seen = Observation(attempt="0001-0", key="k", trial=Trial(id=1, cell=BAD), exit=cut, wall_s=30.0, started_unix_s=0.0)
+    told = {kind: ending(seen, judged(kind)) for kind in ("died", "censored")}
+    assert (told["died"].kind, told["died"].how) == ("died", "too slow")
+    assert (told["censored"].kind, told["censored"].how) == ("censored", "our time limit")
+
+
+def judged(kind: Any) -> Verdict:
+    outcome = Outcome(kind=kind, signature="too slow" if kind == "died" else None)
+    return Verdict(name="made", complete=True, status="inconclusive", status_text="", ranking=[], outcomes={"0001-0": outcome})
+
+
+@pytest.mark.parametrize(("slow", "finished_alike"), [(True, False), (False, True)])
+def test_a_replay_of_what_was_too_slow_is_alike_only_when_it_does_not_finish_again(slow: bool, finished_alike: bool) -> None:
+    recorded = {"ended_by": "wall", "memory": False, "slow": slow, "returncode": -9, "signal": "SIGKILL"}
+    again = {"ended_by": "wall", "returncode": -9, "signal": "SIGKILL", "oom_kills": 0}
+    assert is_alike(recorded, again)
+    assert is_alike(recorded, {**again, "ended_by": "itself", "returncode": 0, "signal": None}) == finished_alike
