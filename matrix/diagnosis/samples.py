@@ -76,10 +76,8 @@ def findings(case: Case) -> Iterator[Finding]:
         places = " and ".join(str(idea.places[value][0]) for value in idea.shown)
         orders = " or ".join(str(each.order) for each in ideas)
         fact = f"{batch}, deaths came at one sample, {places} by the order that {orders} makes: what it holds ends it"
-        corrupt, native = (
-            3.5 if any(map(_may_count, crashed)) else 5.0,
-            -5.0,
-        )  # how it crashed is the same whether the data or the caller holds what is wrong
+        # how it crashed is the same whether the data or the caller holds what is wrong
+        corrupt, native = (3.5, -3.0) if any(map(_may_count, crashed)) else (5.0, -5.0)
         if not all(each.told for each in ideas):
             corrupt, native, fact = corrupt / 2, native / 2, f"{fact}, unless it fills something up that many times faster"
     elif idea.order is None:
