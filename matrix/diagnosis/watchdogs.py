@@ -1,16 +1,17 @@
-"""A thread that watches the others and ends the process when a step takes too long.
+"""A thread or a process of the program that ends it when a step takes too long.
 
-Nobody outside sends anything and no instruction of the work goes wrong: what tells is whose thread called abort(), and that the same
-step takes much longer where the program lives than any step had taken where it died.
+No stranger sends anything and no instruction of the work goes wrong: what tells is whose thread called abort() or which process of its
+own sent the signal, and that the same step takes much longer where the program lives than any step had taken where it died.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from matrix.diagnosis import clusters
+from matrix.diagnosis import clusters, sigkill
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message
+from matrix.diagnosis.judge import first_signal
 from matrix.diagnosis.limits import TIME
 from matrix.diagnosis.native import NATIVE_CRASH, crash_signal, of_no_call
 from matrix.records import Finding, MessageKind, Observation
@@ -18,11 +19,13 @@ from matrix.records import Finding, MessageKind, Observation
 CAUSES: tuple[Cause, ...] = ()  # the entry stands with the other limits
 C_LIBRARY = ("libc.so", "libc-")  # its own reasons to abort are a damaged heap and a failed assertion
 REASONS: tuple[MessageKind, ...] = ("heap damaged", "stack smashed", "assertion", "openmp conflict", "fatal python error")
+ENOUGH = 2  # deaths: a scheduler's signal may come in a slow step once
 LONGER = 2.0  # times the longest step before
 SILENT = 0.5  # of the slow step's time: less silence before the end is a core's writing, or that of a step like the others
 
 
 def findings(case: Case) -> Iterator[Finding]:
+    yield from _guards(case)
     for death in case.deaths:
         caller = _who_gave_up(death)
         if caller is None:
@@ -33,6 +36,18 @@ def findings(case: Case) -> Iterator[Finding]:
         yield finding(TIME, "own thread", death, 4.0 if slow else 1.5, fact, "native_stacks.txt")
         for cause in NATIVE_CRASH:
             yield finding(cause, "own thread", death, -2.0 if slow else -1.0, fact, "native_stacks.txt")
+
+
+def _guards(case: Case) -> Iterator[Finding]:
+    """A process of its own that asks it to end may stand for a scheduler; not if every death waited for it in a step that is slow."""
+    sent = [(death, sigkill.by_others(death, first_signal(death) or ""), _slow_step(case, death)) for death in case.deaths]
+    if len(sent) < ENOUGH or not all(sender and sender.inside and slow for _, sender, slow in sent):
+        return
+    for death, sender, slow in sent:
+        if sender:
+            fact = f"{sender.signal} was sent by {sigkill.describe(sender)} in a long step; {slow}"
+            yield finding(TIME, "guard", death, 4.0, fact)
+            yield finding("external_signal", "guard", death, -3.0, fact)
 
 
 def _who_gave_up(death: Observation) -> str | None:

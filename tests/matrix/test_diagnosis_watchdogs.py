@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from matrix.records import Frame, Message, Progress, Verdict
+from matrix.records import Death, Exit, Frame, Message, Progress, SignalSent, Verdict
 from tests.matrix.test_diagnosis import died, lived, verdict
 
 DEADLINE_S, SLOW_S, USUAL_S = 1.0, 1.6, 0.05
@@ -67,3 +67,35 @@ def test_without_a_slow_step_anywhere_a_thread_that_aborts_is_a_hint_and_no_more
     found = of(gave_up(), slow_s=USUAL_S)
     assert found.ranking[0].grade != "confirmed"
     assert any(entry.cause == "watchdog_or_time_limit" for entry in found.ranking)
+
+
+# ------------------------------------------------------------------ a process of its own
+def asked(*, inside: bool = True, silent_s: float = DEADLINE_S) -> dict[str, Any]:
+    sent = SignalSent(signal="SIGTERM", to_pid=7, from_pid=9, from_name="python", inside=inside, by_tool=False, time_s=4.0)
+    death = Death(pid=7, role="main", signal="SIGTERM", status=None, time_s=4.0, part="initiating")
+    return gave_up([], silent_s=silent_s, exit=Exit(returncode=-15, signal="SIGTERM"), deaths=[death], signals_sent=[sent])
+
+
+def test_a_guard_process_that_ends_slow_steps_is_a_watchdog() -> None:
+    found = of(asked())
+    assert (found.ranking[0].cause, found.ranking[0].grade) == ("watchdog_or_time_limit", "confirmed")
+
+
+@pytest.mark.parametrize(
+    ("facts", "slow_s"),
+    [
+        pytest.param(asked(inside=False), SLOW_S, id="a stranger"),
+        pytest.param(asked(silent_s=0.06), SLOW_S, id="in a step like the others: a scheduler's stand-in"),
+        pytest.param(asked(), USUAL_S, id="no step is slow anywhere"),
+    ],
+)
+def test_a_signal_that_came_in_no_slow_step_or_from_a_stranger_is_still_from_outside(facts: dict[str, Any], slow_s: float) -> None:
+    found = of(facts, slow_s=slow_s)
+    assert (found.ranking[0].cause, found.ranking[0].grade) == ("external_signal", "confirmed")
+
+
+def test_one_death_in_a_slow_step_among_others_may_be_chance() -> None:
+    """A scheduler's stand-in ends it at any moment."""
+    other = lived(progress=Progress(last_step=20, longest_gap_s=SLOW_S))
+    found = verdict({("u", 1): asked(), ("u", 2): asked(silent_s=0.06), ("v", 1): other, ("v", 2): other})
+    assert found.ranking[0].cause == "external_signal"
