@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from matrix.diagnosis import memory_guards
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy
 from matrix.evidence.memory_curve import own_limit_met
@@ -91,8 +92,12 @@ ALLOCATORS = ("MALLOC_", "PYTHONMALLOC", "LD_PRELOAD", "NUMPY_MADVISE_HUGEPAGE",
 
 def findings(case: Case) -> Iterator[Finding]:
     killed = [death for death in case.deaths if case.outcomes[death.attempt].signature == "SIGKILL:memory"]
+    guarded = [] if killed else memory_guards.ended(case, highest)
+    yield from _guarded(guarded)
     for death in killed:
         yield from _killed(death)
+    killed = killed or guarded
+    for death in killed:
         yield from _form(case, death)
         yield from _workers(death)
         yield from _huge_pages(death)
@@ -117,6 +122,17 @@ def _killed(death: Observation) -> Iterator[Finding]:
         proof = f"the process tree passed the limit of {_size(memory.limit_bytes)} and was ended by this tool"
     for cause in NAMES:
         yield finding(cause, "killed", death, 4.0, proof, "observation.json")
+
+
+def _guarded(deaths: list[Observation]) -> Iterator[Finding]:
+    """By the program's own monitor, which is no limit of time and no stranger."""
+    for death in deaths:
+        levels = f"{_size(min(map(highest, deaths)))} and {_size(max(map(highest, deaths)))}"
+        fact = f"a process of its own ended it, as in all {len(deaths)} deaths, when memory was between {levels}, after however many steps"
+        for cause in NAMES:
+            yield finding(cause, "killed", death, 3.0, fact)
+        for cause in ("watchdog_or_time_limit", "external_signal"):
+            yield finding(cause, "level", death, -4.0, fact)
 
 
 def _limit_met(memory: Memory) -> str:
