@@ -806,12 +806,12 @@ def read(kind: type[T], path: Path) -> T:
     return from_json(kind, path.read_bytes())
 
 
-def write(path: Path, record: Any, *, sync: bool = True) -> None:
+def write(path: Path | str, record: Any, *, sync: bool = True) -> None:
     """Write one record file whole or not at all."""
     write_text(path, to_json(record), sync=sync)
 
 
-def write_text(path: Path, text: str, *, sync: bool = True, mode: int = 0o666) -> None:
+def write_text(path: Path | str, text: str, *, sync: bool = True, mode: int = 0o666) -> None:
     """Write a text file whole or not at all: a reader, or a crash, never meets half a file.
 
     Without `sync` (10 ms) that holds for every death of this process, but not for one of the machine.  `mode`: less the umask.
@@ -824,7 +824,7 @@ def write_text(path: Path, text: str, *, sync: bool = True, mode: int = 0o666) -
         raise
 
 
-def _write_whole(part: str, path: Path, text: str, sync: bool, mode: int) -> None:
+def _write_whole(part: str, path: Path | str, text: str, sync: bool, mode: int) -> None:
     sink = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         left = memoryview(text.encode())

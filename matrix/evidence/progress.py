@@ -142,8 +142,8 @@ class ProgressParser:
         """Nobody read its output for so long: the gap that this makes is not the program's."""
         self._unread_s += seconds
 
-    def record(self) -> Progress:
-        """The facts so far."""
+    def record(self, ran_gap_s: float | None = None) -> Progress:
+        """The facts so far, and that one of somebody who saw whether the program ran."""
         pattern, finished = self._finished_pattern, self.finished
         if pattern and not finished:
             finished = any(pattern.search(_text(partial)) for partial in self._partial.values())
@@ -153,6 +153,7 @@ class ProgressParser:
             first_step_s=self._first_s,
             last_step_s=self._last_s,
             longest_gap_s=self._gap_s,
+            ran_gap_s=ran_gap_s,
             finished_line=finished if pattern else None,
             last_line=self.last_line,
             rank_steps=self.ranks if len(self.ranks) > 1 else {},

@@ -56,11 +56,13 @@ class Settings:
     def __init__(self) -> None:
         self._last: dict[int, _Last] = {}
         self._main = 0
-        self._watchers = _number(WATCHERS)
+        self._watchers: int | None = None
         self._counts: dict[str, tuple[int | None, int | None]] = {}  # /proc/PID/cgroup -> what its group allows and has, at this look
 
     def look(self, now_s: float, pids: list[int], main: int) -> None:
         """Read what these processes may use and do use, of the first 16 that are ever seen."""
+        if not self._last:
+            self._watchers = _number(WATCHERS)
         self._main = main
         self._counts.clear()
         for pid in pids:
@@ -168,7 +170,7 @@ def with_mappings(found: list[ProcessSettings], counts: Mapping[int, int], roles
     """Adds how many mappings of memory a process had, by pid, where they were half of what the kernel allows or more: few ever get near.
 
     Also of one that was gone before the first look, as its core tells."""
-    most = _number(MAPPINGS)
+    most = _number(MAPPINGS) if counts else None
     if most is None:
         return found
     bounds = {pid: Bound(name="maps", soft=most, hard=most, used=count) for pid, count in counts.items() if count * 2 >= most}

@@ -52,13 +52,13 @@ class _Room:
 
 
 class Space:
-    """`folders`: what is always watched, by its use (shm, temp, cwd)."""
+    """`folders`: what is always watched, by its use (shm, temp, cwd).  `wanted`: whether there will be looks."""
 
-    def __init__(self, folders: Mapping[str, str]) -> None:
+    def __init__(self, folders: Mapping[str, str], *, wanted: bool = True) -> None:
         self._wanted: dict[Use, str] = {use: folders[use] for use in ALWAYS if use in folders}
         self._rooms: dict[tuple[int, Use], _Room] = {}
         self._pid = 0
-        self._before = {device for device, _ in _mounts("self")}
+        self._before = {device for device, _ in _mounts("self")} if wanted else set()
         self._mounts: list[tuple[int, str]] = []
 
     def look(self, now_s: float, pids: list[int], main: int, maps: Mapping[int, str]) -> None:

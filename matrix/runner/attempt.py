@@ -7,7 +7,6 @@ second, and ends the child when its patience is over.  A dead child is data; onl
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import select
 import threading
@@ -57,7 +56,7 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
 
     Raises RunnerError when the surroundings fail."""
     _make(job.folder)
-    records.write(job.folder / "attempt.json", job.attempt, sync=False)  # without an observation it counts for nothing
+    records.write(f"{job.folder}/attempt.json", job.attempt, sync=False)  # without an observation it counts for nothing
     with contextlib.ExitStack() as undo:
         token, temp = guardian.token(), guardian.temp()
         undo.callback(guardian.give_back, temp)
@@ -76,7 +75,7 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
         raw = supervisor.run(guardian, stop, live or Live(attempt=job.attempt, started_monotonic=time.monotonic()))
         observation = observe(job.attempt, job.folder, raw)
         if observation.exit.ended_by != "interrupt":
-            records.write(job.folder / "observation.json", observation, sync=observation.wall_s > WORTH_SYNCING_S)
+            records.write(f"{job.folder}/observation.json", observation, sync=observation.wall_s > WORTH_SYNCING_S)
         return observation
 
 
@@ -107,7 +106,7 @@ class Supervisor:
         self.exits, self.signals = ExitWatch(wanted=self.job.watch), signals.watch() if self.job.watch else None
         self._reaper = guardian.process.pid
         lazy = not self.job.watch
-        sinks = {name: CappedFile(self.job.folder / f"{name}.log", lazy=lazy) for name in ("stdout", "stderr")}
+        sinks = {name: CappedFile(f"{self.job.folder}/{name}.log", lazy=lazy) for name in ("stdout", "stderr")}
         to_file = self.probes.prepared.total.to_file
         readers, writers = open_files(self.temp) if to_file else pipes(self.job.pty)
         self.started_unix, self.started = time.time(), time.monotonic()
@@ -117,7 +116,7 @@ class Supervisor:
         folders = {"shm": "/dev/shm", "cwd": self.job.attempt.cwd, "temp": str(self.temp)}
         folders = {name: path for name, path in folders.items() if path not in self.probes.prepared.total.tmpfs}  # the child has its own
         sampler = Sampler(self.job.folder / "memory.csv", group=self.group, folders=folders)
-        self.surroundings = Surroundings(folders)
+        self.surroundings = Surroundings(folders, wanted=self.job.watch)
         try:
             self._follow(child, readers, sinks, sampler, stop, live)
             wall_s = self._now()
@@ -189,7 +188,7 @@ class Supervisor:
             if self.job.watch and now >= sampler.next_s:
                 sampler.sample(now, self.parser.last_step)
                 self.surroundings.sample(now)
-            if now >= next_judge:
+            if now >= next_judge or (ready and self.job.stop_after_step is not None):  # which must not be passed by many
                 self._judge(now, stop, sampler)
                 next_judge = sampler.next_s if guards_memory else now + JUDGE_S
 
@@ -326,7 +325,7 @@ class Supervisor:
             wall_s=wall_s,
             pids=frozenset(self.tree.ever - {0}),
             leftovers=leftovers,
-            progress=dataclasses.replace(self.parser.record(), ran_gap_s=round(self.patience.longest_gap_s, 3)),
+            progress=self.parser.record(ran_gap_s=round(self.patience.longest_gap_s, 3)),
             sampler=sampler,
             group=self.group,
             core=self.core,

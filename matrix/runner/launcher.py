@@ -82,7 +82,7 @@ class Child:
         self._buffer += data
         *lines, self._buffer = self._buffer.split(b"\n")
         for line in lines:
-            message = json.loads(line)
+            message = json.loads(line.decode())  # of bytes it would look for the encoding first
             if "pid" in message:
                 self.pid, self.limits = message["pid"], message["limits"]
             elif "error" in message:

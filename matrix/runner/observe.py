@@ -201,6 +201,9 @@ def _deaths(
 def _as_they_said(memory: Memory, hook: HookFacts) -> Memory:
     """A child of the main process that says it is a worker and died before it was looked at twice; not what a child left behind."""
 
+    if not hook.processes:
+        return memory
+
     def role(process: ProcessMemory) -> str:
         inside = hook.processes.get(process.pid)
         parent = hook.processes.get(inside.ppid) if inside else None

@@ -18,7 +18,7 @@ class CappedFile:
     The head is written at once, the tail is held in memory until `close`.  `lazy`: without a byte there is no file.
     """
 
-    def __init__(self, path: Path, cap_bytes: int = 16 << 20, *, lazy: bool = False) -> None:
+    def __init__(self, path: Path | str, cap_bytes: int = 16 << 20, *, lazy: bool = False) -> None:
         self.dropped_bytes = 0
         self._path = path
         self._file: FileIO | None = None if lazy else self._open()
@@ -44,7 +44,7 @@ class CappedFile:
             self.dropped_bytes += len(gone)
 
     def _open(self) -> FileIO:
-        return self._path.open("wb", buffering=0)
+        return open(self._path, "wb", buffering=0)  # noqa: PTH123 - to make a Path for each attempt is dear
 
     def close(self) -> None:
         """Write the tail; a second call does nothing."""

@@ -20,8 +20,8 @@ LINUX = sys.platform == "linux"
 class Surroundings:
     """Times are seconds since the attempt's start.  On systems without /proc nothing is seen, and `missing` says so."""
 
-    def __init__(self, folders: Mapping[str, str]) -> None:
-        self.settings, self.space, self.load = Settings(), Space(folders), LoadWatch()
+    def __init__(self, folders: Mapping[str, str], *, wanted: bool = True) -> None:
+        self.settings, self.space, self.load = Settings(), Space(folders, wanted=wanted), LoadWatch()
         self._look, self._sample = Pace(COSTS), Pace(SPACE_COSTS)
 
     def look(self, now_s: float, pids: set[int], main: int, maps: Mapping[int, str], *, at_once: bool = False) -> int:
