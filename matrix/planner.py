@@ -21,7 +21,7 @@ from matrix.diagnosis import catalogue, judge, probing, ranking, samples, slow, 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.clusters import Crashes
 from matrix.diagnosis.cures import advise
-from matrix.diagnosis.native import NATIVE_CRASH
+from matrix.diagnosis.native_causes import NATIVE_CRASH
 from matrix.diagnosis.verdict import build
 from matrix.executors.local import LocalPool
 from matrix.records import Attempt, Observation, Outcome, Trial, Verdict

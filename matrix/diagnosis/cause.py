@@ -51,6 +51,12 @@ def message(run: Observation, kind: MessageKind) -> Message | None:
     return next((message for message in run.messages if message.kind == kind), None)
 
 
+def said(run: Observation, kind: MessageKind) -> str | None:
+    """The first line of its output whose words are of that kind, as text."""
+    found = message(run, kind)
+    return found.text.strip() if found else None
+
+
 LONG = 8  # characters of a message that a line can repeat without chance
 
 

@@ -10,7 +10,8 @@ from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.judge import worker_that_began
 from matrix.diagnosis.launchers import after_silence
-from matrix.diagnosis.native import NATIVE_CRASH, crash_signal, heap_is_damaged
+from matrix.diagnosis.native import crash_signal, heap_is_damaged
+from matrix.diagnosis.native_causes import NATIVE_CRASH
 from matrix.diagnosis.signals import EXIT, EXTERNAL
 from matrix.evidence.deaths import initiating
 from matrix.records import Death, ExitCall, Finding, MessageKind, Observation, PythonError

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from matrix.diagnosis import samples
+from matrix.diagnosis.addresses import the_fault
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
-from matrix.diagnosis.native import NATIVE_CRASH, crash_signal, heap_is_damaged, the_fault
+from matrix.diagnosis.native import crash_signal, heap_is_damaged
+from matrix.diagnosis.native_causes import NATIVE_CRASH
 from matrix.diagnosis.samples import CORRUPT
 from matrix.records import Finding, Message, Metric, Observation, PythonError
 

@@ -14,7 +14,7 @@ from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, remedy
 from matrix.diagnosis.hangs import first_thread, hang_class, threaded_forks
 from matrix.diagnosis.judge import FAULTS
-from matrix.diagnosis.native import NATIVE_CRASH
+from matrix.diagnosis.native_causes import NATIVE_CRASH
 from matrix.records import Cell, Finding, ForkEvent, Observation, ProcessSeen
 
 CAUSE = "fork_unsafe"

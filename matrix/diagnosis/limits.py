@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from matrix.diagnosis.addresses import NULL, PAGE, on_stack, the_fault
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.judge import by_our_clock, first_signal
-from matrix.diagnosis.memory import NAMES as MEMORY
-from matrix.diagnosis.native import NATIVE_CRASH, NULL, PAGE, crash_signal, on_stack, the_fault
+from matrix.diagnosis.memory_causes import NAMES as MEMORY
+from matrix.diagnosis.native import crash_signal
+from matrix.diagnosis.native_causes import NATIVE_CRASH
 from matrix.diagnosis.sigkill import by_others
 from matrix.records import Bound, Filesystem, Finding, MessageKind, Observation
 

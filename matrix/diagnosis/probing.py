@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause
-from matrix.diagnosis.native import NATIVE_CRASH
+from matrix.diagnosis.native_causes import NATIVE_CRASH
 from matrix.diagnosis.suspects import LEVERS
 from matrix.records import Finding, Observation, describe_cell
 

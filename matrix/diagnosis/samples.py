@@ -12,9 +12,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 
+from matrix.diagnosis.addresses import behind_the_end, the_fault
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import finding
-from matrix.diagnosis.native import NATIVE_CRASH, behind_the_end, crash_signal, heap_is_damaged, the_fault
+from matrix.diagnosis.native import crash_signal, heap_is_damaged
+from matrix.diagnosis.native_causes import NATIVE_CRASH
 from matrix.records import Cell, Finding, Observation, Value, describe_cell
 
 CORRUPT = "corrupt_input_data"

@@ -8,7 +8,7 @@ from matrix.diagnosis import sigkill
 from matrix.diagnosis.cause import finding
 from matrix.diagnosis.judge import FAULTS
 from matrix.diagnosis.limits import TIMERS
-from matrix.diagnosis.native import NATIVE_CRASH
+from matrix.diagnosis.native_causes import NATIVE_CRASH
 from matrix.records import Finding, Observation, Scheduler
 
 EXTERNAL, EXIT, TIME = "external_signal", "library_exit", "watchdog_or_time_limit"

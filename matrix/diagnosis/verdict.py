@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from matrix.diagnosis import catalogue, cures, edges, memory, pattern, ranking, slow, stalls
+from matrix.diagnosis import catalogue, cures, edges, memory_causes, memory_form, pattern, ranking, slow, stalls
 from matrix.diagnosis.case import Case
 from matrix.records import Cell, CrashPattern, Failure, Fix, Grade, Observation, Ranked, Status, Verdict, describe_cell
 from matrix.search import Result
@@ -106,7 +106,7 @@ def _fix(case: Case, cause: str, fix: Fix, narrow: Callable[[Cell], str | None])
         return dataclasses.replace(fix, kind="hides", why=why, advice=f"Do not rely on it: {why}.")
     kind = cures.kind(case, cause, fix.cell)
     advice = f"{fix.advice} {cures.ADVICE[cause]}" if kind == "cures" and cause in cures.ADVICE else fix.advice
-    if cause in (memory.RETENTION, memory.ALLOCATOR) and (left := memory.still_grows(case, fix.cell)):
+    if cause in (memory_causes.RETENTION, memory_causes.ALLOCATOR) and (left := memory_form.still_grows(case, fix.cell)):
         advice = f"{advice} It is no cure: {left}."
     if near := narrow(fix.cell):
         advice = f"{advice} It survives at the edge: {near}."

@@ -13,7 +13,9 @@ from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message
 from matrix.diagnosis.judge import first_signal
 from matrix.diagnosis.limits import TIME
-from matrix.diagnosis.native import NATIVE_CRASH, crash_signal, of_no_call
+from matrix.diagnosis.native import crash_signal
+from matrix.diagnosis.native_causes import NATIVE_CRASH
+from matrix.diagnosis.native_threads import of_no_call
 from matrix.records import Finding, MessageKind, Observation
 
 CAUSES: tuple[Cause, ...] = ()  # the entry stands with the other limits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from matrix.diagnosis import endings, judge, memory, native, ranking, sigkill
+from matrix.diagnosis import endings, judge, memory_causes, native_causes, ranking, sigkill
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import finding, message
 from matrix.evidence import deaths, fault
@@ -18,7 +18,7 @@ from matrix.search import Result
 
 ATTEMPT = "remains"
 SAID_SO = 5.0  # nats
-OPEN = (*memory.NAMES, "watchdog_or_time_limit")
+OPEN = (*memory_causes.NAMES, "watchdog_or_time_limit")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -211,7 +211,7 @@ def _open(seen: Observation) -> Iterator[Finding]:
         for cause in (*OPEN, "external_signal"):
             yield finding(cause, "open", seen, 0.0, "nothing tells who sent the SIGKILL")
     elif sender is None and peer_is_gone(seen.python_error):
-        for cause in (*OPEN, "external_signal", *native.NATIVE_CRASH):
+        for cause in (*OPEN, "external_signal", *native_causes.NATIVE_CRASH):
             yield finding(cause, "open", seen, 0.0, "another process was gone, and nothing tells how it ended")
 
 

@@ -10,7 +10,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator
 
-from matrix.diagnosis import memory
+from matrix.diagnosis.memory_causes import NAMES as MEMORY
 from matrix.evidence.exit import signal_name
 from matrix.explain.part import INFERRED, SCHEDULER, Ending, Part, Piece, by_signal
 from matrix.explain.sources import Source
@@ -169,9 +169,7 @@ def _exceeded(source: Source, match: re.Match[str]) -> Part:
         ],
         endings=[by_signal("SIGKILL", f"{where} (Slurm's words)", INFERRED)],
         groups={f"job_{job[0]}": where} if job else {},
-        findings=[
-            Finding(cause=cause, rule="scheduler", weight=SAW_NATS, fact=fact, attempt="remains", file=where) for cause in memory.NAMES
-        ],
+        findings=[Finding(cause=cause, rule="scheduler", weight=SAW_NATS, fact=fact, attempt="remains", file=where) for cause in MEMORY],
     )
 
 

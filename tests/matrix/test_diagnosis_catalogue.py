@@ -8,8 +8,9 @@ from typing import Any, get_args
 
 import pytest
 
-from matrix.diagnosis import catalogue, figures, judge, limits, native, probing, samples
+from matrix.diagnosis import addresses, catalogue, figures, judge, limits, probing, samples
 from matrix.diagnosis.cause import RemedyKind
+from matrix.diagnosis.native_causes import ARGUMENT, CORRUPTION
 from matrix.records import (
     Bound,
     CrashDump,
@@ -185,7 +186,7 @@ def test_a_native_crash_is_told_by_its_address_and_words(name: str) -> None:
     assert first(facts)[0] == cause
 
 
-@pytest.mark.parametrize(("offset", "before"), [(native.MMAP_HEADER, ""), (native.MMAP_HEADER, "anonymous"), (0, "nothing")])
+@pytest.mark.parametrize(("offset", "before"), [(addresses.MMAP_HEADER, ""), (addresses.MMAP_HEADER, "anonymous"), (0, "nothing")])
 def test_a_block_that_was_given_back_is_corruption_and_a_read_behind_the_end_is_not(offset: int, before: str) -> None:
     """What runs off an end has something before it."""
     freed = of(segv(faults=[fault(0x7F1234567000 + offset, before=before)]))
@@ -460,7 +461,7 @@ def test_a_warning_of_nan_that_no_survivor_printed_explains_a_crash_though_the_f
     assert first(crash, lived(metrics=finite, messages=warned))[0] != figures.DIVERGED
     assert first({**crash, "messages": []}, lived(metrics=finite))[0] != figures.DIVERGED
     damaged = says("heap damaged", "free(): invalid pointer")
-    assert first({**died(), "metrics": finite, "messages": [*damaged, *warned]}, lived(metrics=finite))[0] == native.CORRUPTION
+    assert first({**died(), "metrics": finite, "messages": [*damaged, *warned]}, lived(metrics=finite))[0] == CORRUPTION
 
 
 def test_input_that_was_refused_is_damaged_input_and_no_ordinary_exception() -> None:
@@ -476,9 +477,9 @@ def test_crashes_that_follow_one_sample_through_batch_sizes_and_orders_are_its_d
     cured = {("v", 1): lived(), ("v", 2): lived()}
     follows = {("u", 1): at(45), ("u", 2): at(22), ("w", 1): at(63), ("w", 2): at(31), **cured}
     assert verdict(follows).ranking[0].cause == samples.CORRUPT
-    assert verdict({**follows, ("w", 2): at(40)}).ranking[0].cause == native.ARGUMENT
-    assert verdict({**follows, ("w", 1): at(45), ("w", 2): at(22)}).ranking[0].cause == native.ARGUMENT  # so dies what fills up
-    assert verdict({**follows, ("w", 1): at(91), ("w", 2): at(45)}).ranking[0].cause == native.ARGUMENT  # and this, at half the speed
+    assert verdict({**follows, ("w", 2): at(40)}).ranking[0].cause == ARGUMENT
+    assert verdict({**follows, ("w", 1): at(45), ("w", 2): at(22)}).ranking[0].cause == ARGUMENT  # so dies what fills up
+    assert verdict({**follows, ("w", 1): at(91), ("w", 2): at(45)}).ranking[0].cause == ARGUMENT  # and this, at half the speed
 
 
 # ------------------------------------------------------------------ endings

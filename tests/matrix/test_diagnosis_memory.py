@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from matrix.diagnosis import judge, memory, probing
+from matrix.diagnosis import judge, memory, memory_causes, probing
 from matrix.diagnosis.case import Case
 from matrix.records import (
     Death,
@@ -267,7 +267,7 @@ def test_a_monitor_of_the_program_that_ends_it_at_one_level_is_about_memory_and_
 )
 def test_a_signal_of_its_own_tree_at_no_one_level_is_not_about_memory(other: dict[str, Any], beside: int) -> None:
     found = verdict({("u", 1): ended_at(300 * MIB, step=40), ("u", 2): other, ("v", 1): lived(beside), ("v", 2): lived(beside)})
-    assert found.ranking[0].cause not in memory.NAMES
+    assert found.ranking[0].cause not in memory_causes.NAMES
 
 
 SPIKE = dataclasses.replace(FLAT, shape="spike", start_bytes=40 * MIB, end_bytes=40 * MIB, peak_bytes=300 * MIB)

@@ -1,0 +1,95 @@
+"""What the other threads of a program did at the moment of its crash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import takewhile
+
+from matrix.diagnosis import clusters
+from matrix.diagnosis.cause import finding
+from matrix.diagnosis.native_causes import ARGUMENT, CORRUPTION, RACE
+from matrix.records import Finding, Frame, Observation
+
+WAITS = (
+    "futex",
+    "nanosleep",
+    "pause",
+    "sigwait",
+    "sigsuspend",
+    "poll",
+    "epoll",
+    "select",
+    "read",
+    "recv",
+    "accept",
+    "wait",
+    "sem_",
+    "pthread_cond",
+    "lock",
+    "syscall",
+    "gomp",
+    "kmp",
+    "?",
+)
+QUEUES = ("futex", "mutex", "lll_lock", "pthread_cond", "sem_wait", "syscall")  # in frames of who waits for another thread
+POOLS = ("gomp", "libomp", "libiomp", "openblas", "mkl", "tbb", "pthreadpool")  # in names of libraries that keep threads for their calls
+
+
+def other_threads(death: Observation) -> Iterator[Finding]:
+    """Another thread of the program inside the same library, with a call of its own, at the moment of the crash."""
+    if not death.native_stack:
+        return
+    mine = {frame.library for frame in clusters.relevant(death.native_stack) if frame.library}
+    for stack in death.other_stacks:
+        shared = sorted(mine & {frame.library for frame in _busy_in(stack)})
+        if shared:
+            fact = f"at the moment of the crash another thread of the program was inside {shared[0]} as well ({_names(stack)})"
+            yield from _race(death, fact, 3.5, -1.5)
+            return
+    if any(_halfway_in_the_same(death, stack) for stack in death.other_stacks):
+        where = clusters.relevant(death.native_stack)[0]
+        fact = f"at the moment of the crash another thread was halfway through {where.function} in {where.library}, and waited for no lock"
+        yield from _race(death, fact, 2.5, -1.0)  # a pool that sleeps where it also works looks like it
+    elif death.other_stacks or (death.crash_dumps and all(dump.threads <= 1 for dump in death.crash_dumps)):
+        fact = "at the moment of the crash no other thread of the program was at work inside the same library"
+        yield finding(RACE, "other thread", death, -0.75, fact, "native_stacks.txt")
+
+
+def _race(death: Observation, fact: str, race: float, others: float) -> Iterator[Finding]:
+    yield finding(RACE, "other thread", death, race, fact, "native_stacks.txt")
+    for cause in (ARGUMENT, CORRUPTION):
+        yield finding(cause, "other thread", death, others, fact, "native_stacks.txt")
+
+
+def _halfway_in_the_same(death: Observation, stack: list[Frame]) -> bool:
+    """Whether a thread sleeps or reads within a call of the very function that crashed: it is not idle, and no lock keeps them apart."""
+    crashed, own = clusters.relevant(death.native_stack), clusters.relevant(stack)
+    if not crashed or not own or crashed[0].kind != "native" or not crashed[0].function or not crashed[0].library:
+        return False
+    if (own[0].library, own[0].function) != (crashed[0].library, crashed[0].function):
+        return False
+    inner = [frame.function.lower() for frame in takewhile(lambda frame: frame != own[0], stack)]
+    return bool(inner) and not any(word in name for name in inner for word in QUEUES)
+
+
+def _busy_in(stack: list[Frame]) -> list[Frame]:
+    """The native frames above the innermost Python frame of a thread that runs; []: it waits, runs no native code, or is of a pool."""
+    if all(frame.kind != "python" for frame in stack) and not of_no_call(stack):
+        return []
+    native = list(takewhile(lambda frame: frame.kind == "native", stack))
+    waits = bool(native) and any(word in native[0].function.lower() for word in WAITS)
+    if not native or (waits and not clusters.in_allocator(native)):  # the crashing thread may hold the allocator's lock: they queue there
+        return []
+    return [frame for frame in native if frame.library and not frame.library.startswith(clusters.RUNTIMES)]
+
+
+def of_no_call(stack: list[Frame]) -> bool:
+    """Whether a thread without Python is seen from its start and belongs to no pool, whose threads work for somebody else's call."""
+    whole = any(frame.function.lstrip("_").startswith(("start_thread", "clone", "thread_start")) for frame in stack)
+    return whole and not any(name in frame.library for frame in stack for name in POOLS)
+
+
+def _names(stack: list[Frame]) -> str:
+    names = [frame.function for frame in _busy_in(stack) if frame.function]
+    where = next((frame.place for frame in stack if frame.kind == "python"), "")
+    return ", called at ".join(filter(None, [next(iter(names), ""), where]))
