@@ -36,6 +36,8 @@ __all__ = ["CAUSES", "crash_signal", "findings", "heap_is_damaged"]
 
 ROOM = 64 << 10  # left on the stack: it did not overflow
 DEEP = 60  # frames: a recursion
+SEVERAL = 4  # deaths of different cells at one step, from which that is no chance
+FEWEST_STEPS = 3  # before them every program does what it does for the first time, also a race
 TRAP = "0f0b"  # ud2: what compilers put behind assertions
 COVERED = 1.5  # nats: what ends a process by a bad address or an abort in native code is nearly always one of these
 PRECONDITIONS = tuple(f"std::{name}" for name in ("logic_error", "invalid_argument", "domain_error", "length_error", "out_of_range"))
@@ -70,7 +72,7 @@ def _signal(death: Observation) -> Iterator[Finding]:
     invalid = next((fault for fault in death.faults if fault.trap == "invalid opcode"), None)
     if invalid and invalid.code.startswith(TRAP):
         fact = f"native code{in_what(invalid)} ended itself by a trap that its compiler put there for what must not happen"
-        yield finding(ARGUMENT, "trap", death, 2.0, fact)
+        yield finding(ARGUMENT, "trap", death, 2.5, fact)  # as an assertion
         yield finding(ILLEGAL, "signal", death, -4.0, fact)
         return
     if name == "SIGILL" or invalid:
@@ -245,6 +247,7 @@ def _repeats(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
             deaths.append(other)
     again = [deaths for deaths in cells.values() if len(deaths) > 1]
     if not again:
+        yield from _one_step(case, crashed)
         return
     alike = [deaths for deaths in again if len({(death.progress.last_step, crash_signal(death)) for death in deaths}) == 1]
     runs = sum(map(len, again))
@@ -258,3 +261,14 @@ def _repeats(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
         fact = f"{runs} deaths of cells that died more than once came at different steps of the same cell, or with different signals"
         yield finding(RACE, "repeats", first, 1.5, fact)
         yield finding(ARGUMENT, "repeats", first, -1.0, fact)
+
+
+def _one_step(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
+    """The same of deaths in different cells, where none has died twice: whatever else was changed, the step stayed."""
+    (step, name), *others = {(death.progress.last_step, crash_signal(death)) for death in crashed}
+    if others or len(crashed) < SEVERAL or (step or 0) < FEWEST_STEPS:
+        return
+    first = next((death for death in case.bad_deaths if crash_signal(death)), crashed[0])
+    fact = f"all {len(crashed)} deaths, in cells that died once each, came after step {step} by {name}"
+    yield finding(RACE, "repeats", first, -1.0, fact)
+    yield finding(ARGUMENT, "repeats", first, 1.0, fact)

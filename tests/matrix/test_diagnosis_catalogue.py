@@ -8,7 +8,8 @@ from typing import Any, get_args
 
 import pytest
 
-from matrix.diagnosis import addresses, catalogue, figures, judge, limits, probing, samples
+from matrix.diagnosis import addresses, catalogue, figures, judge, limits, native, probing, samples
+from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import RemedyKind
 from matrix.diagnosis.native_causes import ARGUMENT, CORRUPTION
 from matrix.records import (
@@ -37,7 +38,7 @@ from matrix.records import (
     Verdict,
 )
 from matrix.runner import probes
-from tests.matrix.test_diagnosis import died, hung, lived, verdict
+from tests.matrix.test_diagnosis import SPEC, died, hung, lived, verdict
 
 PAGE = 4096
 VOCABULARY = {
@@ -228,6 +229,19 @@ def test_a_thread_that_queues_at_the_allocator_within_a_call_of_its_own_is_no_id
     damaged = died(messages=says("heap damaged", "corrupted size vs. prev_size"), native_stack=thread("_int_free", "add"))
     assert of({**damaged, "other_stacks": [queues]}).ranking[0].cause == "native_thread_race"
     assert of(damaged).ranking[0].cause == "native_memory_corruption"
+
+
+@pytest.mark.parametrize(("steps", "told"), [((11, 11, 11, 11), True), ((11, 11, 11), False), ((11, 11, 12, 11), False), ((0,) * 4, False)])
+def test_one_step_in_many_cells_is_a_repeat_too_unless_it_is_among_the_first(steps: tuple[int, ...], told: bool) -> None:
+    """Where every run was spent on another cell, none has died twice."""
+    deaths = []
+    for n, step in enumerate(steps):
+        facts = segv(progress=Progress(last_step=step), trial=Trial(id=n, cell={"a1": n, "a2": 1}))
+        deaths.append(Observation(attempt=str(n), key="k", wall_s=3.0, started_unix_s=0.0, **facts))
+    outcomes = {death.attempt: judge.outcome(death) for death in deaths}
+    result = Search(SPEC).result()
+    case = Case(known_bad=deaths[0].trial.cell, observations=deaths, outcomes=outcomes, environments={}, result=result, signature="SIGSEGV")
+    assert any((found.cause, found.rule) == (ARGUMENT, "repeats") for found in native.findings(case)) is told
 
 
 def asleep_in(*functions: str) -> list[Frame]:
@@ -647,7 +661,6 @@ def test_an_axis_of_devices_on_which_only_the_cpu_survives_convicts_the_device()
 
 @pytest.mark.parametrize(("ends", "expected"), [("survived", 1), ("died", -1)])
 def test_an_axis_that_leaves_one_thread_to_the_libraries_says_what_the_probe_would(ends: str, expected: int) -> None:
-    from matrix.diagnosis.case import Case
 
     case: Case = case_of()
     cell = {**case.known_bad, "a2": 2}
