@@ -38,6 +38,7 @@ from matrix.records import (
     Verdict,
 )
 from matrix.runner import probes
+from matrix.search import Search
 from tests.matrix.test_diagnosis import SPEC, died, hung, lived, verdict
 
 PAGE = 4096
