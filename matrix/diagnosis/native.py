@@ -266,7 +266,7 @@ def _repeats(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
 def _one_step(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
     """The same of deaths in different cells, where none has died twice: whatever else was changed, the step stayed."""
     (step, name), *others = {(death.progress.last_step, crash_signal(death)) for death in crashed}
-    if others or len(crashed) < SEVERAL or (step or 0) < FEWEST_STEPS:
+    if others or len(crashed) < SEVERAL or (step or 0) < FEWEST_STEPS or any(death.forks for death in crashed):  # a fork has its step too
         return
     first = next((death for death in case.bad_deaths if crash_signal(death)), crashed[0])
     fact = f"all {len(crashed)} deaths, in cells that died once each, came after step {step} by {name}"

@@ -243,6 +243,9 @@ def test_one_step_in_many_cells_is_a_repeat_too_unless_it_is_among_the_first(ste
     result = Search(SPEC).result()
     case = Case(known_bad=deaths[0].trial.cell, observations=deaths, outcomes=outcomes, environments={}, result=result, signature="SIGSEGV")
     assert any((found.cause, found.rule) == (ARGUMENT, "repeats") for found in native.findings(case)) is told
+    fork = ForkEvent(pid=7, threads_alive=1, start_method="fork", time_s=1.0)
+    forked = dataclasses.replace(case, observations=[dataclasses.replace(death, forks=[fork]) for death in deaths])
+    assert all((found.cause, found.rule) != (ARGUMENT, "repeats") for found in native.findings(forked))
 
 
 def asleep_in(*functions: str) -> list[Frame]:
