@@ -19,6 +19,7 @@ TIMES = 3.0  # as long as another cell, at least: batches, threads and caches ma
 FAR = 0.75  # of the steps that the other one made, at most: nearer to its end it may come there within the limit the next time
 LATE = 0.5  # of its time: who made no step after that may hang, and was not waited for
 FEW_STEPS = 8  # below that nothing tells whether steps became slower
+ONE_GAP = 0.25  # of the time of all steps in one of them, an evaluation say: then the halves tell where that was, and nothing of the others
 SLOWER = 2.0  # times the steps in the first half of the time as in the second: steps that grow by the same amount each give 2.4
 
 
@@ -46,15 +47,15 @@ def contrast(run: Observation, survivors: Iterable[Observation]) -> Observation 
 def proven(observations: Sequence[Observation], outcomes: Mapping[str, Outcome], known_bad: Cell) -> dict[str, Outcome]:
     """The censored attempts that a contrast shows to be too slow, with the outcome that they have by that.
 
-    None as long as the known-bad cell is not among them: then another failure is looked for, and a run that was cut off has stood it for
-    so long."""
+    None as long as the known-bad cell as it is, without a probe and watched, is not among them: then another failure is looked for, and
+    a run that was cut off has stood it for so long, though an intervention may have made it slow."""
     survivors = [o for o in observations if outcomes[o.attempt].kind == "survived" and not o.trial.probes]
-    cut = [o for o in observations if outcomes[o.attempt].kind == "censored" and cut_off(o) and contrast(o, survivors)]
-    known = any(o.trial.cell == known_bad and outcomes[o.attempt].signature == SIGNATURE for o in observations)
-    if not known and not any(o.trial.cell == known_bad for o in cut):
+    cut = {o.attempt: o for o in observations if outcomes[o.attempt].kind == "censored" and cut_off(o) and contrast(o, survivors)}
+    known = [o.attempt for o in observations if o.trial.cell == known_bad and not o.trial.probes and o.trial.watched]
+    if not any(attempt in cut or outcomes[attempt].signature == SIGNATURE for attempt in known):
         return {}
     reason = f"our wall-clock limit; more steps took another cell no more than 1/{TIMES:.0f} of that"
-    return {o.attempt: dataclasses.replace(outcomes[o.attempt], kind="died", signature=SIGNATURE, reason=reason) for o in cut}
+    return {attempt: dataclasses.replace(outcomes[attempt], kind="died", signature=SIGNATURE, reason=reason) for attempt in cut}
 
 
 def step_s(run: Observation) -> float | None:
@@ -65,8 +66,9 @@ def step_s(run: Observation) -> float | None:
 
 def slower(run: Observation) -> float | None:
     """How many times as many steps it made in the first half of their time as in the second; None: that cannot be told."""
-    halves = run.progress.halves
-    if halves is None or sum(halves) < FEW_STEPS:
+    seen = run.progress
+    halves, stepping_s = seen.halves, (seen.last_step_s or 0.0) - (seen.first_step_s or 0.0)
+    if halves is None or sum(halves) < FEW_STEPS or (seen.longest_gap_s or 0.0) > ONE_GAP * stepping_s:
         return None
     return halves[0] / max(1, halves[1])
 

@@ -122,9 +122,8 @@ def _slow(case: Case, death: Observation) -> Iterator[Finding]:
 
 
 def _why_slow(death: Observation, other: Observation | None) -> Iterator[Finding]:
-    """What no amount of honest work shows; `other`: a run that is quick."""
-    times = slow.slower(death)
-    if times is not None and times >= slow.SLOWER:
+    """What more work in every step does not show, and the quick run `other` does not do either: that explains nothing."""
+    if _slows_down(death) and not (other and _slows_down(other)):
         first, second = death.progress.halves or (0, 0)
         fact = f"steps became ever slower: {first} in the first half of the time, {second} in the second"
         yield finding(STALL, "slower", death, 2.5, fact)
@@ -132,14 +131,18 @@ def _why_slow(death: Observation, other: Observation | None) -> Iterator[Finding
         fact = f"{death.load.runnable_mean:.0f} threads wanted to run on {death.load.cpus} processors"
         yield finding(STALL, "load", death, 3.0, fact)
     rate = _switches_per_s(death)
-    if rate is not None and rate >= SWITCHES_PER_S:
+    if rate >= SWITCHES_PER_S and not (other and _switches_per_s(other) >= SWITCHES_PER_S):
         fact = f"{rate:.0f} times in a second of its processor time another thread took its processor while it could run"
         yield finding(STALL, "switches", death, 2.5, fact)
 
 
-def _switches_per_s(death: Observation) -> float | None:
-    used, switches = death.exit.cpu_s, death.exit.involuntary_switches
-    return switches / used if used and switches is not None else None
+def _slows_down(run: Observation) -> bool:
+    return (slow.slower(run) or 0.0) >= slow.SLOWER
+
+
+def _switches_per_s(run: Observation) -> float:
+    """0.0 where it is unknown."""
+    return (run.exit.involuntary_switches or 0) / run.exit.cpu_s if run.exit.cpu_s else 0.0
 
 
 def _more_work(case: Case, death: Observation) -> str | None:

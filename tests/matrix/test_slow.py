@@ -106,6 +106,19 @@ def test_other_cells_are_too_slow_only_where_the_known_bad_one_is() -> None:
     assert judged(cut(), done(), other)["0003-0"] == "died"
 
 
+@pytest.mark.parametrize(
+    "run",
+    [cut(trial=Trial(id=1, cell=BAD, probes={"valgrind": ""})), cut(trial=Trial(id=1, cell=BAD, purpose="control", watched=False))],
+    ids=["an intervention made it slow", "nobody watched it"],
+)
+def test_only_the_known_bad_cell_as_it_is_shows_that_being_slow_is_the_failure(run: Observation) -> None:
+    """Else it would count as a death of another kind, which a probe of the heap takes for an answer."""
+    other = cut({"bs": 64, "mode": "b"}, number=3)
+    assert judged(run, done(), other) == {"0001-0": "censored", "0002-0": "survived", "0003-0": "censored"}
+    known = cut(number=4)
+    assert judged(run, done(), other, known)["0001-0"] == "died"
+
+
 def test_steps_that_become_ever_slower_are_seen_and_even_ones_are_not() -> None:
     for when, least, most in ((lambda n: n * n / 100, 2.0, 3.0), (lambda n: n / 10, 0.9, 1.1)):
         parser = ProgressParser()
@@ -177,6 +190,21 @@ def test_slow_runs_with_a_mechanism_are_a_stall_with_culprit_and_fix(facts: dict
     assert found.ranking[0].culprit == {"bs": [64]}
     assert any("100 steps were made in 6.0 s, each 13 times as quickly" in each.fact for each in found.ranking[0].supports)
     assert found.fix is not None and found.fix.set == {"bs": 8} and found.fix.verified
+
+
+@pytest.mark.parametrize("seen", ["quick runs do so too", "one long gap"])
+def test_halves_that_differ_for_another_reason_are_no_stall(seen: str) -> None:
+    slower = {"progress": Progress(last_step=100, first_step_s=0.5, last_step_s=5.9, halves=(75, 25))}
+    gap = {"progress": dataclasses.replace(EVER_SLOWER["progress"], longest_gap_s=12.0)}  # of an evaluation
+    found = verdict(EVER_SLOWER, slower) if seen == "quick runs do so too" else verdict(gap)
+    assert found.ranking[0].grade != "confirmed"
+
+
+@pytest.mark.parametrize(("quick", "grade"), [(100, "confirmed"), (20_000, "suspected")])
+def test_a_processor_that_is_given_away_explains_nothing_where_quick_runs_do_so_too(quick: int, grade: str) -> None:
+    ended = Exit(returncode=-9, signal="SIGKILL", ended_by="wall", cpu_s=20.0, involuntary_switches=200_000)
+    found = verdict({"exit": ended}, {"exit": Exit(returncode=0, cpu_s=4.0, involuntary_switches=quick)})
+    assert found.ranking[0].grade == grade
 
 
 def test_a_step_in_proportion_to_its_work_is_too_slow_but_no_stall() -> None:
