@@ -1,4 +1,5 @@
-"""What a death for memory may be: the catalogue's entries.  Their rules are in `memory.py`, `memory_form.py` and `memory_holders.py`."""
+"""What a death for memory may be: the catalogue's entries.  Their rules are in `memory.py` and the other modules
+`memory_*.py`."""
 
 from __future__ import annotations
 

@@ -84,6 +84,11 @@ def grew(case: Case, death: Observation) -> bool:
     return bool(first and last and steps and steps >= FIRST_STEPS and last - first >= GREW_BY * last)
 
 
+def rises(run: Observation) -> bool:
+    """Memory that keeps its level has the same one at every death, whatever the death is of."""
+    return run.curve is not None and run.curve.shape not in ("flat", "plateau", "unknown")
+
+
 def _grew_with_steps(death: Observation, curve: MemoryCurve) -> bool:
     """Whether its steps account for most of the growth, whatever the last moment looked like."""
     steps, slope = death.progress.last_step, curve.per_step
@@ -104,8 +109,8 @@ def _growth(curve: MemoryCurve) -> str:
         every = f"{curve.stair_steps:.0f} steps" if curve.stair_steps else f"{curve.stair_s:.1f} s"
         return f"memory rose by {size(curve.stair_bytes)} about every {every}"
     if curve.per_step:
-        return f"memory grew by {slope(curve.per_step)} per step after the first {curve.warmup_s:.1f} s"
-    return f"memory grew by {slope(curve.per_s)} per second after the first {curve.warmup_s:.1f} s"
+        return f"memory grew by {_slope(curve.per_step)} per step after the first {curve.warmup_s:.1f} s"
+    return f"memory grew by {_slope(curve.per_s)} per second after the first {curve.warmup_s:.1f} s"
 
 
 def _level(death: Observation, curve: MemoryCurve) -> str:
@@ -146,7 +151,7 @@ def still_grows(case: Case, cell: Cell) -> str | None:
     return text
 
 
-def slope(slope: Slope | None) -> str:
+def _slope(slope: Slope | None) -> str:
     if slope is None:
         return "an unknown amount"
     return f"{size(int(slope.value))} (95 % interval {size(int(slope.low))} to {size(int(slope.high))})"

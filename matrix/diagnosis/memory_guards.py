@@ -1,6 +1,7 @@
 """A process of the program that ends it when its memory passes a level: no kernel counts that, and no limit of ours is near.
 
-Schedulers and frameworks bring such monitors.  What they do is told by the level: the same in every death, after however many steps.
+Schedulers and frameworks bring such monitors.  What they do is told by the level: the same in every death, after however many steps
+and however long, and no level that was held before.
 """
 
 from __future__ import annotations
@@ -10,21 +11,24 @@ from collections.abc import Callable
 from matrix.diagnosis import sigkill
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.judge import first_signal
+from matrix.diagnosis.limits import DIFFERENT, SAME_TIME
+from matrix.diagnosis.memory_form import rises
 from matrix.records import Observation
 
 ENOUGH = 3  # deaths
 SAME_LEVEL = 1.15  # ratio of the highest peak to the lowest: a monitor looks now and then
-OTHER_STEPS = 1.3  # ratio of steps that are called different
 GREW = 1.5  # times what it held at its first step: a level that is always there tells nothing
 
 
 def ended(case: Case, highest: Callable[[Observation], int]) -> list[Observation]:
     """The deaths, if a process of their own ended them all at one level of memory that no survivor passes which that process watches."""
-    peaks = sorted(map(highest, case.deaths))
+    peaks, walls = sorted(map(highest, case.deaths)), sorted(death.wall_s for death in case.deaths)
     steps = sorted(death.progress.last_step or 0 for death in case.deaths)
     if len(peaks) < ENOUGH or not all(map(_by_its_own, case.deaths)) or not all(_grew(death, highest(death)) for death in case.deaths):
         return []
-    if not peaks[0] or peaks[-1] > SAME_LEVEL * peaks[0] or steps[-1] < OTHER_STEPS * max(1, steps[0]):
+    if not peaks[0] or peaks[-1] > SAME_LEVEL * peaks[0] or steps[-1] < DIFFERENT * max(1, steps[0]):
+        return []
+    if walls[-1] - walls[0] <= SAME_TIME * walls[len(walls) // 2]:  # of what grows with the time, a clock meets one level as well
         return []
     higher = [survivor for survivor in case.survivors if highest(survivor) > peaks[-1]]
     return case.deaths if _unwatched(case, higher) else []
@@ -37,7 +41,7 @@ def _by_its_own(death: Observation) -> bool:
 
 def _grew(death: Observation, peak: int) -> bool:
     first = death.memory.first_tree_rss_bytes
-    return first is not None and peak >= GREW * first
+    return first is not None and peak >= GREW * first and rises(death)
 
 
 def _unwatched(case: Case, survivors: list[Observation]) -> bool:

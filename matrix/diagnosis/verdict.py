@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 from matrix.diagnosis import catalogue, cures, edges, memory_causes, memory_form, pattern, ranking, slow, stalls
 from matrix.diagnosis.case import Case
-from matrix.records import Cell, CrashPattern, Failure, Fix, Grade, Observation, Ranked, Status, Verdict, describe_cell
+from matrix.diagnosis.memory_form import rises
+from matrix.records import Cell, CrashPattern, Failure, Fix, Grade, Ranked, Status, Verdict, describe_cell
 from matrix.search import Result
 
 
@@ -77,7 +78,7 @@ def _pattern(case: Case) -> CrashPattern | None:
     if case.signature == slow.SIGNATURE:
         return None
     deaths = [
-        pattern.Death(step=o.progress.last_step, wall_s=o.wall_s, memory_bytes=o.memory.last_tree_rss_bytes if _rises(o) else None)
+        pattern.Death(step=o.progress.last_step, wall_s=o.wall_s, memory_bytes=o.memory.last_tree_rss_bytes if rises(o) else None)
         for o in case.bad_deaths
         if o.progress.last_step is not None
     ]
@@ -91,11 +92,6 @@ def _pattern(case: Case) -> CrashPattern | None:
 def _periods(case: Case) -> dict[str, int]:
     """Whole numbers of the known-bad cell: one of them may be after how many steps something happens."""
     return {axis: value for axis, value in case.known_bad.items() if type(value) is int and value > 1}
-
-
-def _rises(observation: Observation) -> bool:
-    """Memory that keeps its level has the same one at every death, whatever the death is of."""
-    return observation.curve is not None and observation.curve.shape not in ("flat", "plateau", "unknown")
 
 
 def _fix(case: Case, cause: str, fix: Fix, narrow: Callable[[Cell], str | None]) -> Fix:
@@ -115,7 +111,8 @@ def _fix(case: Case, cause: str, fix: Fix, narrow: Callable[[Cell], str | None])
 
 def _failures(case: Case, ranked: list[Ranked], fix: Fix | None, others: list[Fix]) -> list[Failure]:
     """One entry per signature, the main one first."""
-    counts = Counter(outcome.signature for attempt, outcome in case.outcomes.items() if outcome.signature and attempt not in _unseen(case))
+    died_of = _died_of(case)
+    counts = Counter(died_of.values())
     ordered = sorted(counts, key=lambda signature: (signature != case.signature, -counts[signature]))
     found = []
     for number, signature in enumerate(ordered):
@@ -127,7 +124,7 @@ def _failures(case: Case, ranked: list[Ranked], fix: Fix | None, others: list[Fi
                 signature=signature,
                 main=main,
                 ranking=entries,
-                attempts=_died_of(case, signature),
+                attempts=[attempt for attempt, of in died_of.items() if of == signature],
                 fix=fix if main else None,
                 other_fixes=others if main else [],
                 crash_rate=case.result.crash_rate if main else None,
@@ -146,13 +143,11 @@ def _other_ranking(case: Case, signature: str) -> list[Ranked]:
     return ranking.rank(other, ranking.collect(other))
 
 
-def _died_of(case: Case, signature: str) -> list[str]:
-    return [attempt for attempt, outcome in case.outcomes.items() if outcome.signature == signature and attempt not in _unseen(case)]
-
-
-def _unseen(case: Case) -> set[str]:
-    """Attempts without instruments: who began their death is not known, so their signature is no kind of failure."""
-    return {observation.attempt for observation in case.observations if not observation.trial.watched}
+def _died_of(case: Case) -> dict[str, str]:
+    """The signature of every attempt that died, but for those without instruments: who began their death is not known, so theirs is no
+    kind of failure."""
+    unseen = {observation.attempt for observation in case.observations if not observation.trial.watched}
+    return {attempt: outcome.signature for attempt, outcome in case.outcomes.items() if outcome.signature and attempt not in unseen}
 
 
 def _letters(number: int) -> str:

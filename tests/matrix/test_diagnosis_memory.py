@@ -239,19 +239,19 @@ def test_workers_that_share_their_parents_pages_hold_nothing_of_their_own() -> N
     assert first({("u", 1): killed(FLAT, *shared), ("v", 1): small, ("v", 2): small})[0] == "memory_working_set"
 
 
-def ended_at(peak: int, *, step: int, inside: bool = True) -> dict[str, Any]:
+def ended_at(peak: int, *, step: int, inside: bool = True, wall_s: float = 3.0, shape: Any = "linear") -> dict[str, Any]:
     """By a process beside it, with far less memory than any limit."""
     sent = SignalSent(signal="SIGKILL", to_pid=7, from_pid=9, from_name="python", inside=inside, by_tool=False, time_s=3.0)
     death = Death(pid=7, role="main", signal="SIGKILL", status=None, time_s=3.0, part="initiating")
     held = Memory(limit_bytes=4 * GIB, peak_tree_rss_bytes=peak, oom_kills=0, first_tree_rss_bytes=40 * MIB, processes=[MAIN])
-    curve = dataclasses.replace(GROWING, end_bytes=peak, peak_bytes=peak, start_bytes=40 * MIB)
+    curve = dataclasses.replace(GROWING, end_bytes=peak, peak_bytes=peak, start_bytes=40 * MIB, shape=shape)
     progress = Progress(last_step=step)
-    return killed(curve, progress=progress) | {"memory": held, "deaths": [death], "signals_sent": [sent]}
+    return killed(curve, progress=progress, wall_s=wall_s) | {"memory": held, "deaths": [death], "signals_sent": [sent]}
 
 
 def test_a_monitor_of_the_program_that_ends_it_at_one_level_is_about_memory_and_no_time_limit() -> None:
     small = lived(100 * MIB)
-    answers = {("u", 1): ended_at(300 * MIB, step=40), ("u", 2): ended_at(310 * MIB, step=20), ("v", 1): small, ("v", 2): small}
+    answers = {("u", 1): ended_at(300 * MIB, step=40), ("u", 2): ended_at(310 * MIB, step=20, wall_s=2.0), ("v", 1): small, ("v", 2): small}
     found = verdict(answers)
     assert found.ranking[0].cause == "memory_retention"
     assert any("between 300 MiB and 310 MiB" in fact for fact in facts(found, "memory_retention"))
@@ -260,9 +260,11 @@ def test_a_monitor_of_the_program_that_ends_it_at_one_level_is_about_memory_and_
 @pytest.mark.parametrize(
     ("other", "beside"),
     [
-        pytest.param(ended_at(600 * MIB, step=20), 100 * MIB, id="at different levels"),
-        pytest.param(ended_at(310 * MIB, step=41), 100 * MIB, id="at one step"),
-        pytest.param(ended_at(310 * MIB, step=20, inside=False), 100 * MIB, id="by a stranger"),
+        pytest.param(ended_at(600 * MIB, step=20, wall_s=2.0), 100 * MIB, id="at different levels"),
+        pytest.param(ended_at(310 * MIB, step=41, wall_s=2.0), 100 * MIB, id="at one step"),
+        pytest.param(ended_at(310 * MIB, step=20, wall_s=2.0, inside=False), 100 * MIB, id="by a stranger"),
+        pytest.param(ended_at(310 * MIB, step=20), 100 * MIB, id="at one time"),
+        pytest.param(ended_at(310 * MIB, step=20, wall_s=2.0, shape="plateau"), 100 * MIB, id="at a level that it had held"),
     ],
 )
 def test_a_signal_of_its_own_tree_at_no_one_level_is_not_about_memory(other: dict[str, Any], beside: int) -> None:
