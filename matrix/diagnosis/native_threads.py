@@ -32,6 +32,7 @@ WAITS = (
     "?",
 )
 QUEUES = ("futex", "mutex", "lll_lock", "pthread_cond", "sem_wait", "syscall")  # in frames of who waits for another thread
+EVENTS = ("poll", "select", "accept", "recv", "sigwait", "pause")  # and of who has nothing to do until something comes
 POOLS = ("gomp", "libomp", "libiomp", "openblas", "mkl", "tbb", "pthreadpool")  # in names of libraries that keep threads for their calls
 
 
@@ -69,7 +70,13 @@ def _halfway_in_the_same(death: Observation, stack: list[Frame]) -> bool:
     if (own[0].library, own[0].function) != (crashed[0].library, crashed[0].function):
         return False
     inner = [frame.function.lower() for frame in takewhile(lambda frame: frame != own[0], stack)]
-    return bool(inner) and not any(word in name for name in inner for word in QUEUES)
+    return bool(inner) and not any(word in name for name in inner for word in (*QUEUES, *EVENTS))
+
+
+def waits_for_threads(stack: list[Frame]) -> bool:
+    """Whether what it runs last is a wait for another thread."""
+    native = takewhile(lambda frame: frame.kind == "native", stack)
+    return any(word in frame.function.lower() for frame in native for word in QUEUES)
 
 
 def _busy_in(stack: list[Frame]) -> list[Frame]:

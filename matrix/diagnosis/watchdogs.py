@@ -15,12 +15,13 @@ from matrix.diagnosis.judge import first_signal
 from matrix.diagnosis.limits import TIME
 from matrix.diagnosis.native import crash_signal
 from matrix.diagnosis.native_causes import NATIVE_CRASH
-from matrix.diagnosis.native_threads import of_no_call
+from matrix.diagnosis.native_threads import of_no_call, waits_for_threads
 from matrix.records import Finding, MessageKind, Observation
 
 CAUSES: tuple[Cause, ...] = ()  # the entry stands with the other limits
 C_LIBRARY = ("libc.so", "libc-")  # its own reasons to abort are a damaged heap and a failed assertion
 REASONS: tuple[MessageKind, ...] = ("heap damaged", "stack smashed", "assertion", "openmp conflict", "fatal python error")
+MAIN = ("main", "__libc_start_main", "__libc_start_call_main")  # from which a main thread without Python is seen
 ENOUGH = 2  # deaths: a scheduler's signal may come in a slow step once
 LONGER = 2.0  # times the longest step before
 SILENT = 0.5  # of the slow step's time: less silence before the end is a core's writing, or that of a step like the others
@@ -35,9 +36,10 @@ def findings(case: Case) -> Iterator[Finding]:
         fact = f"{caller} called abort() in a thread of its own, which runs no call of the program"
         slow = _slow_step(case, death)
         fact += f"; {slow}" if slow else ""
-        yield finding(TIME, "own thread", death, 4.0 if slow else 1.5, fact, "native_stacks.txt")
+        told = slow and not _waited_for(death)
+        yield finding(TIME, "own thread", death, 4.0 if told else 1.5, fact, "native_stacks.txt")
         for cause in NATIVE_CRASH:
-            yield finding(cause, "own thread", death, -2.0 if slow else -1.0, fact, "native_stacks.txt")
+            yield finding(cause, "own thread", death, -2.0 if told else -1.0, fact, "native_stacks.txt")
 
 
 def _guards(case: Case) -> Iterator[Finding]:
@@ -66,9 +68,15 @@ def _who_gave_up(death: Observation) -> str | None:
     return next((frame.library for frame in stack[at + 1 :] if frame.library and not frame.library.startswith(clusters.RUNTIMES)), None)
 
 
+def _waited_for(death: Observation) -> bool:
+    """Whether all threads with a call of the program waited for another one: that which gave up may have been at work for them."""
+    callers = [stack for stack in death.other_stacks if any(frame.kind == "python" or frame.function in MAIN for frame in stack)]
+    return bool(callers) and all(map(waits_for_threads, callers))
+
+
 def _slow_step(case: Case, death: Observation) -> str | None:
     """Whether it came in a long silence, and a survivor that differs in one axis alone goes through a longer one in all its runs."""
-    gaps = [run.progress.longest_gap_s for run in case.bad_deaths if run.progress.longest_gap_s is not None]
+    gaps = [run.progress.longest_gap_s for run in (*case.bad_deaths, death) if run.progress.longest_gap_s is not None]
     last_step, last_step_s = death.progress.last_step, death.progress.last_step_s
     if not gaps or last_step is None or last_step_s is None:
         return None

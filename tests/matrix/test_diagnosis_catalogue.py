@@ -259,9 +259,10 @@ def asleep_in(*functions: str) -> list[Frame]:
     [
         (asleep_in("clock_nanosleep", "nanosleep", "evict"), True),
         (asleep_in("__futex_abstimed_wait_common64", "pthread_cond_wait", "evict"), False),
+        (asleep_in("epoll_wait", "evict"), False),
         (asleep_in("clock_nanosleep", "nanosleep", "refill"), False),
     ],
-    ids=["halfway", "waits for a thread", "elsewhere in the library"],
+    ids=["halfway", "waits for a thread", "has nothing to do", "elsewhere in the library"],
 )
 def test_a_thread_halfway_through_the_function_that_met_the_damage_is_a_race_unless_it_waits_for_a_lock(
     other: list[Frame], is_race: bool

@@ -63,6 +63,17 @@ def test_another_abort_is_no_watchdogs(facts: dict[str, Any]) -> None:
     assert not (found.ranking[0].cause == "watchdog_or_time_limit" and found.ranking[0].grade == "confirmed")
 
 
+def test_a_thread_that_the_program_waits_for_may_have_been_at_work_for_it() -> None:
+    """As one of a pool that aborts in a long step of its own doing."""
+    python = Frame(function="main", library="", kind="python", trust="interpreter")
+
+    def beside(inner: str) -> Verdict:
+        return of(gave_up(other_stacks=[[Frame(function=inner, library="libc.so.6", kind="native", trust="symbol"), python]]))
+
+    assert beside("clock_nanosleep").ranking[0].grade == "confirmed"
+    assert beside("__futex_abstimed_wait_common64").ranking[0].grade != "confirmed"
+
+
 def test_without_a_slow_step_anywhere_a_thread_that_aborts_is_a_hint_and_no_more() -> None:
     found = of(gave_up(), slow_s=USUAL_S)
     assert found.ranking[0].grade != "confirmed"
