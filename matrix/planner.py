@@ -66,7 +66,6 @@ class Planner:
         self._wall_before_s = 0.0
         self._verdict: Verdict | None = None
         self._suspected = False
-        self._sample_runs = 0
         self._no_probe: dict[str, str] = {}  # probe -> why it cannot be had here
         self._next_number = self._highest_number() + 1
         self._adopt_folder()
@@ -129,15 +128,15 @@ class Planner:
 
     def _sample(self) -> Trial | None:
         """Once it is known where it dies: a cell that tells whether one sample of the data kills, while nothing else is clear."""
-        if self.pool.running or self._out_of_time() or self._verdict is None or self._sample_runs >= MOST_CELLS:
+        asked = sum(trial.why == samples.WHY for trial in self._trials.values())  # also before the run was resumed
+        if self.pool.running or self._out_of_time() or self._verdict is None or asked >= MOST_CELLS:
             return None
         unclear = self._verdict.ranking[0].cause in (*NATIVE_CRASH, samples.CORRUPT, "unknown")
         cell = samples.question(self._case(), self.spec.allowed) if unclear else None
         if cell is None:
             return None
-        self._sample_runs += 1
-        why = "Steps of another size: does it die at the same sample of the data?"
-        return Trial(id=self.search.new_id(), cell=cell, purpose="verify", why=why)  # one that was to find would have all verified afresh
+        # one that was to find would have all verified afresh
+        return Trial(id=self.search.new_id(), cell=cell, purpose="verify", why=samples.WHY)
 
     def _last_probe(self) -> Trial | None:
         """Once it is known where it dies: whatever still tells why, one at a time."""

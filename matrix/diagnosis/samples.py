@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 
+from matrix.diagnosis import limits
 from matrix.diagnosis.addresses import behind_the_end, the_fault
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import finding
@@ -20,7 +21,7 @@ from matrix.diagnosis.native_causes import NATIVE_CRASH
 from matrix.records import Cell, Finding, Observation, Value, describe_cell
 
 CORRUPT = "corrupt_input_data"
-FULL = 0.9  # of a limit
+WHY = "Steps of another size: does it die at the same sample of the data?"
 RATIO_OFF = 0.03  # places are known to within a batch
 APART = 3  # steps between deaths of different sizes: so far they cannot be apart when they come at one step, counted somehow
 NEAR = 0.1  # of the time that the steps took: moments within it are the same
@@ -76,7 +77,7 @@ def findings(case: Case) -> Iterator[Finding]:
     batch = f"if {' times '.join(idea.size)} is the size of a batch"
     if all(each.places_shown for each in ideas):
         places = " and ".join(str(idea.places[value][0]) for value in idea.shown)
-        orders = " or ".join(str(each.order) for each in ideas)
+        orders = " or ".join(dict.fromkeys(str(each.order) for each in ideas))
         fact = f"{batch}, deaths came at one sample, {places} by the order that {orders} makes: what it holds ends it"
         # how it crashed is the same whether the data or the caller holds what is wrong
         corrupt, native = (3.5, -3.0) if any(map(_may_count, crashed)) else (5.0, -5.0)
@@ -133,7 +134,7 @@ def _fills(death: Observation) -> bool:
     fault = the_fault(death)
     wrote = fault is not None and (fault.access == "write" or (fault.access is None and behind_the_end(fault)))
     ran_on = fault is not None and wrote and abs(fault.index_bytes or 0) < FAR
-    at_limit = any(trend.limit and trend.most >= FULL * trend.limit for trend in death.trends)
+    at_limit = any(trend.limit and trend.most >= limits.NEAR * trend.limit for trend in death.trends)
     return ran_on or at_limit or heap_is_damaged(death)
 
 
