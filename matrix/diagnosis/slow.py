@@ -19,6 +19,7 @@ TIMES = 3.0  # as long as another cell, at least: batches, threads and caches ma
 FAR = 0.75  # of the steps that the other one made, at most: nearer to its end it may come there within the limit the next time
 LATE = 0.5  # of its time: who made no step after that may hang, and was not waited for
 FEW_STEPS = 8  # below that nothing tells whether steps became slower
+LEAST_S = 1.0  # of all steps: below that the moments at which its output was read decide
 ONE_GAP = 0.25  # of the time of all steps in one of them, an evaluation say: then the halves tell where that was, and nothing of the others
 SLOWER = 2.0  # times the steps in the first half of the time as in the second: steps that grow by the same amount each give 2.4
 
@@ -68,7 +69,8 @@ def slower(run: Observation) -> float | None:
     """How many times as many steps it made in the first half of their time as in the second; None: that cannot be told."""
     seen = run.progress
     halves, stepping_s = seen.halves, (seen.last_step_s or 0.0) - (seen.first_step_s or 0.0)
-    if halves is None or sum(halves) < FEW_STEPS or (seen.longest_gap_s or 0.0) > ONE_GAP * stepping_s:
+    told = stepping_s >= LEAST_S and (seen.longest_gap_s or 0.0) <= ONE_GAP * stepping_s
+    if halves is None or sum(halves) < FEW_STEPS or not told:
         return None
     return halves[0] / max(1, halves[1])
 

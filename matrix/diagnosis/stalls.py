@@ -131,7 +131,7 @@ def _why_slow(death: Observation, other: Observation | None) -> Iterator[Finding
         fact = f"{death.load.runnable_mean:.0f} threads wanted to run on {death.load.cpus} processors"
         yield finding(STALL, "load", death, 3.0, fact)
     rate = _switches_per_s(death)
-    if rate >= SWITCHES_PER_S and not (other and _switches_per_s(other) >= SWITCHES_PER_S):
+    if rate >= max(SWITCHES_PER_S, slow.TIMES * (_switches_per_s(other) if other else 0.0)):
         fact = f"{rate:.0f} times in a second of its processor time another thread took its processor while it could run"
         yield finding(STALL, "switches", death, 2.5, fact)
 

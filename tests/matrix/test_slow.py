@@ -200,6 +200,11 @@ def test_halves_that_differ_for_another_reason_are_no_stall(seen: str) -> None:
     assert found.ranking[0].grade != "confirmed"
 
 
+def test_quick_runs_whose_output_was_read_at_once_do_not_tell_that_they_slow_down() -> None:
+    at_once = {"progress": Progress(last_step=100, first_step_s=0.5, last_step_s=0.51, halves=(99, 1))}
+    assert verdict(EVER_SLOWER, at_once).ranking[0].grade == "confirmed"
+
+
 @pytest.mark.parametrize(("quick", "grade"), [(100, "confirmed"), (20_000, "suspected")])
 def test_a_processor_that_is_given_away_explains_nothing_where_quick_runs_do_so_too(quick: int, grade: str) -> None:
     ended = Exit(returncode=-9, signal="SIGKILL", ended_by="wall", cpu_s=20.0, involuntary_switches=200_000)
