@@ -47,10 +47,11 @@ def other_threads(death: Observation) -> Iterator[Finding]:
             fact = f"at the moment of the crash another thread of the program was inside {shared[0]} as well ({_names(stack)})"
             yield from _race(death, fact, 3.5, -1.5)
             return
-    if any(_halfway_in_the_same(death, stack) for stack in death.other_stacks):
+    halfway = sum(_halfway_in_the_same(death, stack) for stack in death.other_stacks)
+    if halfway:
         where = clusters.relevant(death.native_stack)[0]
         fact = f"at the moment of the crash another thread was halfway through {where.function} in {where.library}, and waited for no lock"
-        yield from _race(death, fact, 2.5, -1.0)  # a pool that sleeps where it also works looks like it
+        yield from _race(death, fact, *((2.5, -1.0) if halfway == 1 else (1.0, 0.0)))  # several are a pool, each with data of its own
     elif death.other_stacks or (death.crash_dumps and all(dump.threads <= 1 for dump in death.crash_dumps)):
         fact = "at the moment of the crash no other thread of the program was at work inside the same library"
         yield finding(RACE, "other thread", death, -0.75, fact, "native_stacks.txt")
