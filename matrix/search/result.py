@@ -233,8 +233,8 @@ def _reasons(view: View, found: verify.Check, tally: Tally) -> list[str]:
     if view.outside:
         reasons.append("the answers fit no set of conditions that was considered")
     if found.outside is not True:
-        axes = " and ".join(view.culprit())
-        reasons.append(f"with {axes} changed at once it " + ("dies too" if found.outside is False else "has not survived often enough"))
+        axes = f"{' and '.join(view.culprit())} changed {'at once' if len(view.culprit()) > 1 else 'beside other axes'}"
+        reasons.append(f"with {axes} it " + ("dies too" if found.outside is False else "has not survived often enough"))
     if view.probability() < view.confidence:
         reasons.append(f"the culprit has probability {view.probability():.2f}, below {view.confidence:g}")
     return reasons

@@ -271,11 +271,13 @@ def _puzzling_step(view: View, found: Check) -> Step:
 
 def _outside(view: View, answer: claim.Claim) -> bool | None:
     """Whether cells survive in which every axis of the culprit is changed, by all their runs: what dies only with both or with
-    neither of two changes looks like a conjunction from the known-bad cell.  Where every run dies, two axes changed are enough."""
-    if len(answer.culprit) < 2 or view.belief is None:
+    neither of two changes looks like a conjunction from the known-bad cell.  Where every run dies, two axes changed are enough; of a
+    single axis something else must be changed as well, or the change may only have helped beside the known-bad values."""
+    if not answer.culprit or view.belief is None or (len(answer.culprit) == 1 and _drawn_outside(view, answer, "any") is None):
         return True
-    changed_at_least = 2 if view.sure else len(answer.culprit)
-    entries = [(t, o) for t, o in view.ledger.entries() if len(answer.lifted(t.cell)) >= changed_at_least]
+    lifted = min(2, len(answer.culprit)) if view.sure else len(answer.culprit)
+    tried = [(trial, outcome) for trial, outcome in view.ledger.entries() if len(view.grid.changes(trial.cell)) > 1]
+    entries = [(trial, outcome) for trial, outcome in tried if len(answer.lifted(trial.cell)) >= lifted]
     main = view.ledger.main_signature()
     if any(outcome.kind == "died" and signature_of(outcome) == main for _, outcome in entries):
         return False
@@ -300,11 +302,17 @@ def _outside_step(view: View, found: Check, seed: int) -> Step:
     if sum(outcome.kind == "unavailable" or _other(view, outcome) for outcome in verified) > len(verified) / 2:
         return None  # what is asked for afresh keeps ending in other ways
     number = len(verified) + view.ledger.open_runs
-    cell = claim.draw(view.grid, f"{seed} outside {number}", claim.outside(view.grid, claim.answered(view)))
+    cell = _drawn_outside(view, claim.answered(view), f"{seed} outside {number}")
     if cell is None:
         return None
-    why = f"With {' and '.join(view.culprit())} changed at once: does it survive?"
+    changed_at_once = f"{' and '.join(view.culprit())} changed{' at once' if len(view.culprit()) > 1 else ', and other axes'}"
+    why = f"With {changed_at_once}: does it survive?"
     return Want(cell=cell, purpose="verify", max_steps=_length(view, view.belief, found.fix or {}).max_steps, why=why)
+
+
+def _drawn_outside(view: View, answer: claim.Claim, seed: str) -> Cell | None:
+    """A cell with every axis of the culprit changed, and where that is one alone something else as well; None: there is none."""
+    return claim.draw(view.grid, seed, claim.outside(view.grid, answer), lambda cell: len(view.grid.changes(cell)) > 1)
 
 
 def _other(view: View, outcome: Outcome) -> bool:

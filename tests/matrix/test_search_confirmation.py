@@ -138,3 +138,21 @@ def test_runs_that_a_busy_machine_cut_short_take_back_no_way_out():
         result = play(Search(make_spec(SMALL, WORST, search={"max_runs": 60}), seed=seed), program, seed=seed).result()
         assert result.fix and result.fix.set == {"mining": "off"} and result.culprit == {"mining": ["sync"]}
         assert not result.fix.verified and "fresh clean runs" in result.reasons[0] and result.runs < 60
+
+
+def test_a_change_that_helps_only_beside_the_known_bad_values_is_no_confirmed_answer():
+    """One axis alone cures, and with another one changed as well it does not: dies with neither, or with both, of two changes."""
+    axes = {"a": [0, 1], "b": [0, 1], "c": [0, 1], "d": [0, 1]}
+    bad = dict.fromkeys(axes, 0)
+    for seed in range(6):
+        search = Search(make_spec(axes, bad), seed=seed)
+        result = play(search, crashing(lambda cell: cell["a"] == cell["b"], 1.0), seed=seed).result()
+        assert not result.confirmed
+        sure = play(Search(make_spec(axes, bad), seed=seed), crashing(lambda cell: cell["a"] == 0, 1.0), seed=seed)
+        lifted = [trial for trial, outcome in sure.log if trial.cell["a"] == 1 and outcome.kind == "survived"]
+        assert sure.result().confirmed and any(sum(trial.cell.values()) > 1 for trial in lifted)
+
+
+def test_with_one_axis_there_is_nothing_else_to_change():
+    result = play(Search(make_spec({"bs": [1, 2, 4, 8]}, {"bs": 8})), crashing(lambda cell: cell["bs"] > 2, 1.0)).result()
+    assert result.confirmed and result.culprit == {"bs": [4, 8]}
