@@ -27,6 +27,8 @@ from matrix.executors.local import LocalPool
 from matrix.records import Attempt, Observation, Outcome, Trial, Verdict
 from matrix.runner import probes
 from matrix.runner.attempt import Live
+from matrix.runner.leftovers import remove_registrations
+from matrix.runner.probes.checks import hook_records
 from matrix.search import Search
 from matrix.spec import Spec
 
@@ -316,7 +318,8 @@ class Planner:
             try:
                 attempt = records.read(Attempt, folder / "attempt.json")
                 observation = records.read(Observation, folder / "observation.json")
-            except FileNotFoundError:  # it was not complete
+            except FileNotFoundError:  # it was not complete, and its processes may have ended when nobody was left to tidy up
+                remove_registrations({record["pid"] for record in hook_records(folder / "hook.jsonl")})
                 shutil.rmtree(folder)
             except ValueError:  # of another version, or damaged: kept, and not used
                 continue

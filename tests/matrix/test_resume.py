@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shlex
@@ -239,6 +240,27 @@ def test_attempts_of_an_edited_program_are_kept_but_not_pooled(tmp_path: Path) -
     text = (place.run / "report.md").read_text()
     assert f"{len(old)} complete attempts ({', '.join(sorted(old))}) are no part of the verdict" in text
     assert "4 runs" in text and f"{4 + len(old)} runs" not in text
+
+
+@pytest.mark.slow
+def test_what_a_process_left_that_ended_when_nobody_knew_of_it_yet_goes_with_its_attempt(tmp_path: Path) -> None:
+    """Killed between a start and its record, the guardian leaves a child that is known by its own words alone."""
+    place = Place(tmp_path, work_s=0.05)
+    tool = place.start()
+    after_some_attempts(tool, 1)
+    kill(tool, guardian=True)
+    child = subprocess.Popen(["true"])
+    child.wait()
+    attempt = place.run / "attempts" / "0099-abcdef01"
+    attempt.mkdir()
+    (attempt / "hook.jsonl").write_text(f'{{"t":1.0,"pid":{child.pid},"kind":"start"}}\n')
+    left = Path(f"/dev/shm/__KMP_REGISTERED_LIB_{child.pid}_{os.getuid()}")
+    left.write_text("0x1-cafe-libomp.so")
+    try:
+        place.finish()
+        assert not left.exists() and not attempt.exists()
+    finally:
+        left.unlink(missing_ok=True)
 
 
 # ------------------------------------------------------------------ full counts
