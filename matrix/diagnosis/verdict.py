@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 from matrix.diagnosis import catalogue, cures, edges, memory_causes, memory_form, pattern, ranking, slow, stalls
 from matrix.diagnosis.case import Case
-from matrix.diagnosis.memory_form import rises
 from matrix.records import Cell, CrashPattern, Failure, Fix, Grade, Ranked, Status, Verdict, describe_cell
 from matrix.search import Result
 
@@ -78,7 +77,9 @@ def _pattern(case: Case) -> CrashPattern | None:
     if case.signature == slow.SIGNATURE:
         return None
     deaths = [
-        pattern.Death(step=o.progress.last_step, wall_s=o.wall_s, memory_bytes=o.memory.last_tree_rss_bytes if rises(o) else None)
+        pattern.Death(
+            step=o.progress.last_step, wall_s=o.wall_s, memory_bytes=o.memory.last_tree_rss_bytes if memory_form.rises(o) else None
+        )
         for o in case.bad_deaths
         if o.progress.last_step is not None
     ]

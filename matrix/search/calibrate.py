@@ -97,9 +97,8 @@ def _contrast(ledger: Ledger, seed: int) -> Want | None:
     if not cut or ledger.tally(grid.known_bad).deaths or len(_others(ledger)) + len(running) >= CONTRASTS:
         return None
     seen = {grid.key(trial.cell) for trial in [*(trial for trial, _ in ledger.entries()), *running]}
-    hiding = {change for change in grid.order if grid.hides(dict([change]))}
     good = [grid.spec.known_good] if grid.spec.known_good else []
-    for cell in [*good, *grid.opposites(seed, hiding)]:
+    for cell in [*good, *grid.opposites(seed)]:
         if grid.key(cell) not in seen:
             why = f"The known-bad cell made steps until it was cut short: how long does the same take with {changed(grid.changes(cell))}?"
             return Want(cell=cell, purpose="find", why=why)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from matrix.records import Cell
 from matrix.search.decode import NEUTRAL, Combination, View
-from matrix.search.grid import Change
 from matrix.search.want import Step, Want
 from matrix.search.words import changed, counted
 
@@ -66,7 +65,7 @@ def combination_step(view: View, seed: int) -> Step:
         return None
     if (reduced := reduce_step(view)) is not None or view.combinations():
         return reduced
-    for cell in view.grid.opposites(seed, set(view.vetoed) | _hiding(view)):
+    for cell in view.grid.opposites(seed, view.vetoed):
         if view.state(cell) == "open":
             found = step(view, [cell])
             if isinstance(found, Want):
@@ -91,7 +90,3 @@ def _why_less(view: View, combination: Combination) -> str:
     rest = view.grid.changes(combination.ask or {})
     taken_back = {name: value for name, value in combination.changes.items() if name not in rest}
     return f"It survives with {changed(combination.changes)}: is {changed(taken_back)} needed for that?"
-
-
-def _hiding(view: View) -> set[Change]:
-    return {change for change in view.grid.order if view.grid.hides(dict([change]))}

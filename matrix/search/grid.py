@@ -89,11 +89,13 @@ class Grid:
             return axis.values.index(change[1])
         return abs(axis.values.index(change[1]) - axis.values.index(self.known_bad[change[0]]))
 
-    def opposites(self, seed: int, barred: Collection[Change]) -> list[Cell]:
-        """Cells in which every axis is changed (as far as exclusions let), until every pair of changes has been in one.
+    def opposites(self, seed: int, barred: Collection[Change] = ()) -> list[Cell]:
+        """Cells in which every axis is changed (as far as exclusions let), until every pair of changes has been in one; without those
+        that are barred or only hide the fault.
 
         When no single change survives, these ask "does anything survive?" at the price of a few runs."""
-        choices = {name: [v for n, v in self.order if n == name and (n, v) not in barred] for name in self.axes}
+        able = [change for change in self.order if change not in barred and not self.hides(dict([change]))]
+        choices = {name: [v for n, v in able if n == name] for name in self.axes}
         choices = {name: [v for v in values if self.unavailable((name, v)) is None] for name, values in choices.items()}
         left = {pair for pair in combinations([(n, v) for n, values in choices.items() for v in values], 2) if pair[0][0] != pair[1][0]}
         rng, cells = random.Random(f"{seed} opposites"), list[Cell]()
