@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 PY      = $(VENV)/bin/python
 WORKERS ?= 2
+# Most of a test is waiting for a process that dies, so twice as many as there are cores keep the cores busy.
+TESTERS ?= 4
 WORLDS ?= 300
 
 .PHONY: run test test-slow nightly lint env data clean
@@ -34,7 +36,7 @@ lint: env
 # Thousands of real processes die here, beside whatever else the machine does.  What fails is asked once more, alone, and both
 # answers are shown: what fails twice fails, what passes the second time is named as unsteady and is a fault to be mended.
 define tier
-	@$(PY) -m pytest -n $(WORKERS) -m $(1) || { test $$? -eq 1 || exit 1; \
+	@$(PY) -m pytest -n $(TESTERS) -m $(1) || { test $$? -eq 1 || exit 1; \
 	  echo; echo "== what failed, once more and alone; what passes now is unsteady"; \
 	  $(PY) -m pytest -x -rp --last-failed --last-failed-no-failures none -m $(1); }
 endef
@@ -51,7 +53,7 @@ nightly: env .nightly/tests .nightly/startup .nightly/doctor .nightly/overhead .
 
 .nightly/tests:
 	@mkdir -p .nightly
-	$(PY) -m pytest -n $(WORKERS) -m "nightly" || test $$? -eq 5
+	$(PY) -m pytest -n $(TESTERS) -m "nightly" || test $$? -eq 5
 	@touch $@
 
 .nightly/search: benchmarks/search/__main__.py
