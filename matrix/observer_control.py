@@ -1,35 +1,68 @@
-"""Whether being watched changes the outcome: the known-bad cell once without hook, samples, cores or events of the kernel.
+"""Whether being watched changes the outcome: one run without hook, samples, cores or events of the kernel.
 
-An observer can hide the very fault (an import that sets a variable, a sampler that shifts a race), or make one.  The run is
-asked for last, counts against max_runs like any other, and is evidence for nothing else.
+An observer can hide the very fault (an import that sets a variable, a sampler that shifts a race), or make one.  Where every run dies
+and its end alone tells it from others, a fresh death that the search asks for anyway does for both; else the known-bad cell is run
+once more at last, which is evidence for nothing else.  Either counts against max_runs like any other run.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
-from matrix.records import Cell, Observation, ObserverControl, Outcome, Trial
+from matrix.diagnosis import judge
+from matrix.records import Cell, Observation, ObserverControl, Outcome, Trial, describe_cell
 
 USUAL = 0.25  # share of the watched runs that must have ended like the unwatched one to call it the same
 SURE = 0.1  # a difference that chance alone makes less often than this is called a change
 WHY = "The same without being watched: does the observer change the outcome?"
 
 
-def trial(number: int, observations: Sequence[Observation], known_bad: Cell, *, max_runs: int) -> Trial | None:
+def trial(
+    number: int, observations: Sequence[Observation], outcomes: Mapping[str, Outcome], known_bad: Cell, *, max_runs: int
+) -> Trial | None:
     """The control run; None when there is one, when nothing can be compared with it, or when the runs are used up."""
     watched = _watched(observations, known_bad)
-    if not watched or _control(observations) or len(observations) >= max_runs:
+    if not watched or _control(observations, outcomes, known_bad) or len(observations) >= max_runs:
         return None
     lengths = [one.trial.max_steps for one in watched]
     longest = None if None in lengths else max(length for length in lengths if length is not None)
     return Trial(id=number, cell=dict(known_bad), max_steps=longest, purpose="control", watched=False, why=WHY)
 
 
+def bare(asked: Trial, observations: Sequence[Observation], outcomes: Mapping[str, Outcome]) -> Trial:
+    """A fresh run that is to die, without being watched; as it was asked for where its end alone would not tell how it died."""
+    if len(_ends(observations, outcomes)) != 1:
+        return asked
+    return dataclasses.replace(asked, watched=False, why=f"{asked.why}  Unwatched, to see whether watching changes the outcome.")
+
+
+def told(seen: Observation, observations: Sequence[Observation], outcomes: Mapping[str, Outcome]) -> Outcome | None:
+    """What an unwatched run says of its cell: a death when it ended as all watched ones that died, and else nothing, so that it is
+    asked for again.  None: it was no answer to a question about its cell."""
+    if seen.trial.purpose == "control":
+        return None
+    outcome, ends = outcomes[seen.attempt], _ends(observations, outcomes)
+    if outcome.kind == "died" and list(ends) == [judge.from_outside(seen)]:
+        return dataclasses.replace(outcome, signature=next(iter(ends.values())))
+    return Outcome(kind="censored", steps=outcome.steps, seconds=outcome.seconds, reason="unwatched it did not end as the watched runs")
+
+
+def _ends(observations: Sequence[Observation], outcomes: Mapping[str, Outcome]) -> dict[str | None, str | None]:
+    """How watched runs died: by what can be seen of it without instruments, the signature.  Empty when several failures were seen, or
+    one that only another run has shown to be one."""
+    deaths = [one for one in observations if one.trial.watched and not one.trial.probes and outcomes[one.attempt].kind == "died"]
+    signatures = {outcomes[one.attempt].signature for one in deaths}
+    if len(signatures) != 1 or any(judge.outcome(one).kind != "died" for one in deaths):
+        return {}
+    return {judge.from_outside(one): outcomes[one.attempt].signature for one in deaths}
+
+
 def result(
     observations: Sequence[Observation], outcomes: Mapping[str, Outcome], known_bad: Cell, *, wanted: bool, complete: bool
 ) -> ObserverControl | None:
     """What the control run showed, or why there is none; None: it may still come."""
-    bare = _control(observations)
+    bare = _control(observations, outcomes, known_bad)
     if bare is None:
         why = "the runs or the time were used up" if wanted else "evidence.control is false"
         text = f"Whether being watched changes the outcome was not tested: {why}."
@@ -39,6 +72,10 @@ def result(
         for one in _watched(observations, known_bad)
         if (kind := outcomes[one.attempt].kind) == "died" or one.trial.max_steps == bare.trial.max_steps  # a short run survives more
     ]
+    if bare.trial.cell != known_bad:
+        changes = describe_cell({axis: value for axis, value in bare.trial.cell.items() if known_bad[axis] != value})
+        text = f"Unwatched it died too, and alike, where it was to die with {changes}: watching does not make the difference."
+        return ObserverControl(attempt=bare.attempt, changed=False, text=text)
     changed, text = compare(outcomes[bare.attempt], deaths=kinds.count("died"), survivals=kinds.count("survived"))
     return ObserverControl(attempt=bare.attempt, changed=changed, text=text)
 
@@ -64,8 +101,12 @@ def compare(bare: Outcome, *, deaths: int, survivals: int) -> tuple[bool | None,
     return None, f"Unwatched it {word}, which no watched run did, but {runs} watched run(s) are too few to tell that from chance."
 
 
-def _control(observations: Sequence[Observation]) -> Observation | None:
-    return next((one for one in observations if not one.trial.watched), None)
+def _control(observations: Sequence[Observation], outcomes: Mapping[str, Outcome], known_bad: Cell) -> Observation | None:
+    """The unwatched run that has an answer: of the known-bad cell any, of another one a death like those that were watched."""
+    unwatched = [one for one in observations if not one.trial.watched]
+    ends = _ends(observations, outcomes)
+    alike = (one for one in unwatched if outcomes[one.attempt].kind == "died" and list(ends) == [judge.from_outside(one)])
+    return next((one for one in unwatched if one.trial.cell == known_bad), None) or next(alike, None)
 
 
 def _watched(observations: Sequence[Observation], known_bad: Cell) -> list[Observation]:

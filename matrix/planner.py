@@ -67,7 +67,7 @@ class Planner:
         self._longest_gap = 0.0
         self._wall_before_s = 0.0
         self._verdict: Verdict | None = None
-        self._suspected = False
+        self._shares: dict[str, float] = {}  # of the causes, by the first death alone
         self._no_probe: dict[str, str] = {}  # probe -> why it cannot be had here
         self._next_number = self._highest_number() + 1
         self._adopt_folder()
@@ -102,7 +102,7 @@ class Planner:
         if self._out_of_time():
             self.search.stop("max_wall is used up")
         while self.pool.free and self._runs_left() > 0:
-            trial = self._better_probe() or self.search.ask() or self._sample() or self._last_probe() or self._control()
+            trial = self._better_probe() or self._searched() or self._sample() or self._last_probe() or self._control()
             if trial is None:
                 return
             attempt, holders = self._assembly.attempt(self._next_number, trial, self._cpus())
@@ -114,6 +114,17 @@ class Planner:
                 self._submit(attempt, holders)
         if self._runs_left() <= 0 and not self.pool.running and not self.search.done:
             self.search.stop(f"max_runs ({self.spec.search.max_runs}) are used up")
+
+    def _searched(self) -> Trial | None:
+        """The search's next run; one fresh death that is as good as certain goes unwatched."""
+        trial = self.search.ask()
+        fresh = trial is not None and trial.purpose == "verify" and self.spec.evidence.control and self._watched_all()
+        if trial is None or not fresh or not self.search.sure_to_die(trial.cell):
+            return trial
+        return observer_control.bare(trial, self.observations, self.outcomes)
+
+    def _watched_all(self) -> bool:
+        return all(trial.watched for trial in self._trials.values())
 
     def _runs_left(self) -> int:
         """Of max_runs; the search counts its own only, and it may have more questions once probes have changed what leads."""
@@ -176,11 +187,11 @@ class Planner:
         return f"it would take up to {most_s:.0f} s, and limits.wall allows {limit:.0f} s" if limit and most_s > limit else None
 
     def _control(self) -> Trial | None:
-        """At last the same without being watched, within the same budget."""
+        """At last the same without being watched, within the same budget, unless a fresh death was."""
         if self.pool.running or self._out_of_time() or not self.spec.evidence.control:
             return None
         return observer_control.trial(
-            self.search.new_id(), self.observations, dict(self.spec.known_bad), max_runs=self.spec.search.max_runs
+            self.search.new_id(), self.observations, self.outcomes, dict(self.spec.known_bad), max_runs=self.spec.search.max_runs
         )
 
     def _submit(self, attempt: Attempt, holders: Holders) -> None:
@@ -210,7 +221,7 @@ class Planner:
     # -------------------------------------------------------------- telling
     def _take(self, observation: Observation) -> None:
         self._remember(observation)
-        self._tell(observation.attempt)
+        self._tell(observation)
 
     def _remember(self, observation: Observation) -> None:
         self.observations.append(observation)
@@ -235,14 +246,19 @@ class Planner:
                     self.search.revise(trial, outcome)
                 self.view.finished(attempt, trial, outcome, "")
 
-    def _tell(self, attempt: str) -> None:
-        trial = self._trials[attempt]
-        if trial.watched:
-            self.search.tell(trial, self.outcomes[attempt])
+    def _tell(self, observation: Observation) -> None:
+        trial = self._trials[observation.attempt]
+        self._tell_search(observation)
         self._judge()
-        self.view.finished(attempt, trial, self.outcomes[attempt], self.search.leading())
+        self.view.finished(observation.attempt, trial, self.outcomes[observation.attempt], self.search.leading())
         if trial.purpose == "calibrate":
             self.view.expects(self.search.expected_runs(self._crash_rate()))
+
+    def _tell_search(self, observation: Observation) -> None:
+        trial, outcome = self._trials[observation.attempt], self.outcomes[observation.attempt]
+        told = outcome if trial.watched else observer_control.told(observation, self.observations, self.outcomes)
+        if told is not None:
+            self.search.tell(trial, told)
 
     def _judge(self) -> None:
         """The verdict so far, and what it makes of the changes that survive."""
@@ -251,16 +267,18 @@ class Planner:
         advise(self.search, case, self._write(case, complete=False).ranking[0].cause)
 
     def _suspect(self, case: Case) -> None:
-        """What the first death alone says of the axes and of how often it comes; later ones are the search's own evidence, and must not
-        count twice."""
-        if self._suspected or not case.bad_deaths:
+        """What the first death alone says of the axes and of how often it comes: how later ones end is the search's own evidence, and
+        must not count twice.  What the runs that led to an answer were under does."""
+        if not case.bad_deaths:
             return
-        self._suspected = True
-        alone = dataclasses.replace(case, observations=case.bad_deaths[:1])
-        shares = {entry.cause: entry.probability for entry in ranking.rank(alone, ranking.collect(alone))}
-        if weights := suspects.weights(self.spec, shares, catalogue.CAUSES):
+        if not self._shares:
+            alone = dataclasses.replace(case, observations=case.bad_deaths[:1])
+            self._shares = {entry.cause: entry.probability for entry in ranking.rank(alone, ranking.collect(alone))}
+            self.search.expect_every_time(suspects.every_time(self._shares, catalogue.ENTRIES))
+        if weights := suspects.weights(
+            self.spec, self._shares, catalogue.CAUSES, [o for o in case.unprobed if o.trial.purpose != "verify"]
+        ):
             self.search.suspect_axes(weights)
-        self.search.expect_every_time(suspects.every_time(shares, catalogue.ENTRIES))
 
     def _crash_rate(self) -> float:
         """Share of deaths among the answers of the calibration."""
@@ -305,8 +323,7 @@ class Planner:
             self._trials[attempt.id] = trial
             self.environments[attempt.id] = attempt.env
             self._remember(observation)
-            if trial.watched:
-                self.search.tell(trial, self.outcomes[attempt.id])
+            self._tell_search(observation)
             self.view.finished(attempt.id, trial, self.outcomes[attempt.id], "")
         if self.observations:
             self._judge()

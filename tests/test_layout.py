@@ -28,7 +28,7 @@ ROOMS = {
     "folder": set(),
     "doctor": {"console", "evidence", "runner"},
     "assembly": {"records", "spec", "runner"},
-    "observer_control": {"records"},
+    "observer_control": {"records", "diagnosis"},
     "planner": {"records", "spec", "assembly", "observer_control", "runner", "executors", "search", "diagnosis"},
     "preview": {"records", "evidence", "spec", "assembly", "runner", "executors", "search", "folder"},
     "packages": {"records", "spec"},

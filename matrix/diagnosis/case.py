@@ -37,8 +37,8 @@ class Case:
 
     @functools.cached_property
     def unprobed(self) -> list[Observation]:
-        """Attempts that say what their cell does by itself."""
-        return [o for o in self.observations if not o.trial.probes and o.trial.purpose != "control"]
+        """Attempts that say what their cell does by itself, with all that can be known of them."""
+        return [o for o in self.observations if not o.trial.probes and o.trial.purpose != "control" and o.trial.watched]
 
     @functools.cached_property
     def probed(self) -> list[Observation]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from matrix.evidence.deaths import initiating
 from matrix.records import Death, Observation, Outcome
 
@@ -69,6 +71,11 @@ def signature(observation: Observation) -> str | None:
     if progress.finished_line is False:
         return "exit 0 before it had finished"
     return None
+
+
+def from_outside(death: Observation) -> str | None:
+    """The signature by what can be seen of a death without instruments: its status, its words, and whether it still did anything."""
+    return signature(dataclasses.replace(death, deaths=[], memory=dataclasses.replace(death.memory, oom_kills=None)))
 
 
 def by_our_clock(death: Observation) -> bool:

@@ -15,6 +15,7 @@ RECORD_BYTES = 8192  # the longest record that the kernel hands out
 KEPT = 2000
 
 DEATH = re.compile(r"[Kk]illed process|oom-kill:|oom_reaper: reaped|invoked oom-killer|segfault at|traps: |general protection|trap ")
+LIMIT = "memory: usage "  # in the report of a group that ran out, before the line that names the process: use and limit of the group
 # In: "python[12]: segfault", "Killed process 12 (python)", "oom_memcg=/a,task_memcg=/a,task=python,pid=12,uid=0".
 IDS = re.compile(r"\[(\d+)\]:? |\bprocess (\d+) |\bpid=(\d+)\b")
 
@@ -36,13 +37,21 @@ class KernelLog:
             self._why = f"{DEVICE}: {problem.strerror}" if sys.platform == "linux" else f"{sys.platform} has no {DEVICE}"
 
     def lines_for(self, pids: set[int]) -> tuple[list[str], NotCollected | None]:
-        """Lines that name one of these process or thread ids, as "[seconds since boot] text", and why they may be missing.
+        """Lines that name one of these process or thread ids, as "[seconds since boot] text", with the limit that one of them met, and
+        why they may be missing.
 
         May be called again: the kernel writes a line a moment after the death that it is about.
         """
         if self._descriptor >= 0:
             self._read()
-        found = [line for line in self._lines if any(int(number) in pids for number in _ids(line))]
+        found, limit = list[str](), list[str]()
+        for line in self._lines:
+            if LIMIT in line:
+                limit = [line]
+            elif any(int(number) in pids for number in _ids(line)):
+                found += [*limit, line] if "oom-kill:" in line else [line]
+            if "oom-kill:" in line:
+                limit = []
         return found, NotCollected(what="kernel log", why=self._why) if self._why else None
 
     def close(self) -> None:
@@ -93,7 +102,7 @@ def _line(record: bytes) -> str | None:
     head, _, rest = record.decode("utf-8", "replace").partition(";")
     text = rest.partition("\n")[0]
     fields = head.split(",")
-    if len(fields) < 3 or not fields[2].isdecimal() or not DEATH.search(text):
+    if len(fields) < 3 or not fields[2].isdecimal() or not (DEATH.search(text) or text.startswith(LIMIT)):
         return None
     return f"[{int(fields[2]) / 1e6:.6f}] {text}"
 

@@ -700,6 +700,65 @@ def test_the_axis_that_moves_the_likely_cause_is_suspected_by_what_it_sets_and_n
     assert suspects.weights(spec, {"unknown": 1.0}, catalogue.CAUSES) == {"a1": 1.0, "a2": 1.0}
 
 
+def under(number: int, cell: Mapping[str, Any], **facts: Any) -> Observation:
+    trial = Trial(id=number, cell=dict(cell))
+    return Observation(attempt=str(number), key="", trial=trial, exit=Exit(returncode=0), wall_s=1.0, started_unix_s=0.0, **facts)
+
+
+def with_bound(name: str, soft: int) -> list[ProcessSettings]:
+    return [ProcessSettings(pid=1, role="main", last_s=0.0, bounds=[Bound(name=name, soft=soft, hard=soft)])]
+
+
+def test_an_axis_that_says_what_a_limit_was_is_suspected_where_that_limit_is_the_likely_cause() -> None:
+    from matrix.diagnosis import suspects
+    from matrix.spec import Spec
+
+    spec = Spec.model_validate({"name": "made", "run": {"command": ["job"]}, "matrix": {"a": [64, 128], "b": [64, 16], "c": [1, 2]}})
+    first = under(1, {"a": 64, "b": 64, "c": 1}, settings=with_bound("nofile", 64))
+    likely, unlikely = {"resource_limit": 0.9, "unknown": 0.1}, {"deadlock": 1.0}
+    both = suspects.weights(spec, likely, catalogue.CAUSES, [first])
+    assert both["a"] == both["b"] > 2 and "c" not in both, "one value each: either may set it"
+    second = under(2, {"a": 128, "b": 16, "c": 1}, settings=with_bound("nofile", 128))
+    followed = suspects.weights(spec, likely, catalogue.CAUSES, [first, second])
+    assert followed["a"] > both["a"] and "b" not in followed
+    assert suspects.weights(spec, unlikely, catalogue.CAUSES, [first, second])["a"] == 1.0
+    fixed = [first, under(3, {"a": 128, "b": 16, "c": 1}, settings=with_bound("nofile", 64))]
+    assert not suspects.weights(spec, likely, catalogue.CAUSES, fixed), "the limit was the same whatever they said"
+
+
+@pytest.mark.parametrize(
+    ("cause", "value", "facts"),
+    [
+        ("memory_retention", 700, {"kernel_lines": ["[1.0] memory: usage 716800kB, limit 716800kB, failcnt 12"]}),
+        (
+            "shm_or_disk_full",
+            48,
+            {"filesystems": [Filesystem(folder="/x", use="shm", total_bytes=48 << 20, least_free_bytes=0, last_free_bytes=0, last_s=1.0)]},
+        ),
+        ("watchdog_or_time_limit", 3, {"settings": with_bound("cpu", 3)}),
+        ("resource_limit", 800, {"settings": with_bound("as", 800 * 10**6)}),
+        ("stack_overflow", 256, {"settings": with_bound("stack", 256 << 10)}),
+        ("fork_unsafe", "fork", {"forks": [ForkEvent(pid=1, threads_alive=3, start_method="fork", time_s=0.1)]}),
+        ("fork_unsafe", 3, {"memory": Memory(processes=[ProcessMemory(pid=n, role="worker") for n in range(3)])}),
+    ],
+)
+def test_whatever_a_run_was_under_is_found_in_what_an_axis_says(cause: str, value: int | str, facts: dict[str, Any]) -> None:
+    from matrix.diagnosis import suspects
+    from matrix.spec import Spec
+
+    spec = Spec.model_validate({"name": "made", "run": {"command": ["job"]}, "matrix": {"a": [value, 7777], "b": [11, 12]}})
+    assert suspects.weights(spec, {cause: 1.0}, catalogue.CAUSES, [under(1, {"a": value, "b": 11}, **facts)]).keys() == {"a"}
+
+
+def test_no_limit_and_an_empty_pool_say_nothing_of_any_axis() -> None:
+    from matrix.diagnosis import suspects
+    from matrix.spec import Spec
+
+    spec = Spec.model_validate({"name": "made", "run": {"command": ["job"]}, "matrix": {"a": [0, 4], "b": [0, 1]}})
+    runs = [under(1, {"a": 0, "b": 0}, settings=with_bound("cpu", 0), memory=Memory(processes=[ProcessMemory(pid=1, role="main")]))]
+    assert not suspects.weights(spec, {"watchdog_or_time_limit": 0.5, "fork_unsafe": 0.5}, catalogue.CAUSES, runs)
+
+
 def test_every_lever_is_an_intervention_that_there_is() -> None:
     from matrix.diagnosis import suspects
 

@@ -140,6 +140,7 @@ def test_an_out_of_memory_kill_is_found_with_its_group(memory_group: Path) -> No
     lines = log.lines_for({child.pid})[0]
     assert any(f"task_memcg=/{memory_group.name}" in line and f"oom_memcg=/{memory_group.name}" in line for line in lines)
     assert any(f"Killed process {child.pid} (" in line for line in lines)
+    assert any(f"limit {LIMIT_BYTES >> 10}kB" in line for line in lines), "the limit that was met"
 
 
 def test_a_log_that_cannot_be_opened_is_reported_with_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

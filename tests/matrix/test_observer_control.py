@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import threading
 from pathlib import Path
 
 import pytest
 
 from matrix.assembly import Assembly
-from matrix.observer_control import compare, result, trial
-from matrix.records import Exit, Observation, Outcome, Trial
+from matrix.diagnosis import judge
+from matrix.executors.local import LocalPool
+from matrix.observer_control import bare, compare, result, told, trial
+from matrix.planner import Planner
+from matrix.records import Exit, Observation, Outcome, Trial, Verdict
 from matrix.spec import Spec, SpecError, load_spec
+from tests.matrix.test_planner import Silent
 
 BAD = {"bs": 4}
 
@@ -43,11 +49,12 @@ def test_one_bare_run_says_no_more_than_chance_allows(bare: Outcome, deaths: int
 
 def test_it_is_asked_for_once_and_within_the_budget() -> None:
     watched = [observation(1), observation(2, cell={"bs": 8})]
-    asked = trial(3, watched, BAD, max_runs=3)
+    lived = {str(number): SURVIVED for number in range(1, 4)}
+    asked = trial(3, watched, lived, BAD, max_runs=3)
     assert asked is not None and (asked.cell, asked.watched, asked.purpose, asked.max_steps) == (BAD, False, "control", 50)
-    assert trial(3, watched, BAD, max_runs=2) is None
-    assert trial(4, [*watched, observation(3, watched=False)], BAD, max_runs=9) is None
-    assert trial(1, [], BAD, max_runs=9) is None
+    assert trial(3, watched, lived, BAD, max_runs=2) is None
+    assert trial(4, [*watched, observation(3, watched=False)], lived, BAD, max_runs=9) is None
+    assert trial(1, [], {}, BAD, max_runs=9) is None
 
 
 def test_what_was_not_tested_is_said_only_at_the_end_or_where_it_was_not_wanted() -> None:
@@ -98,10 +105,90 @@ def test_the_control_is_started_bare_and_is_another_question_than_a_watched_run(
 
 def test_it_is_as_long_as_the_longest_watched_run_and_shorter_survivals_are_not_compared() -> None:
     watched = [observation(1, steps=200), *(observation(number, steps=2) for number in range(2, 14))]
-    asked = trial(20, watched, BAD, max_runs=60)
+    lived = {str(number): SURVIVED for number in range(1, 15)}
+    asked = trial(20, watched, lived, BAD, max_runs=60)
     assert asked is not None and asked.max_steps == 200
-    whole = trial(20, [*watched, observation(14, steps=None)], BAD, max_runs=60)
+    whole = trial(20, [*watched, observation(14, steps=None)], lived, BAD, max_runs=60)
     assert whole is not None and whole.max_steps is None
     outcomes = {one.attempt: SURVIVED for one in watched} | {"20": DIED}
     found = result([*watched, observation(20, watched=False, steps=200)], outcomes, BAD, wanted=True, complete=True)
     assert found is not None and found.changed is None and "1 watched run" in found.text
+
+
+# ------------------------------------------------------------------ a fresh death that goes unwatched
+def death(number: int, *, signal: str = "SIGSEGV", watched: bool = True, oom_kills: int | None = None) -> Observation:
+    seen = observation(number, watched=watched)
+    asked = dataclasses.replace(seen.trial, purpose="find" if watched else "verify", cell={"bs": 4 if watched else 8})
+    return dataclasses.replace(
+        seen, trial=asked, exit=Exit(returncode=-11, signal=signal), memory=dataclasses.replace(seen.memory, oom_kills=oom_kills)
+    )
+
+
+def outcomes_of(*seen: Observation) -> dict[str, Outcome]:
+    return {one.attempt: judge.outcome(one) for one in seen}
+
+
+FRESH = Trial(id=9, cell={"bs": 8}, purpose="verify")
+
+
+def test_a_fresh_death_goes_unwatched_where_its_end_alone_tells_it_from_others() -> None:
+    watched = [death(1), death(2)]
+    assert not bare(FRESH, watched, outcomes_of(*watched)).watched
+    other = [*watched, death(3, signal="SIGABRT")]
+    assert bare(FRESH, other, outcomes_of(*other)).watched, "there are two failures"
+    assert bare(FRESH, [observation(1)], {"1": SURVIVED}).watched, "nothing has died"
+    too_slow = {"1": DIED, "2": DIED}
+    assert bare(FRESH, [observation(1), observation(2)], too_slow).watched, "only other runs show that these had died"
+
+
+def test_an_unwatched_death_counts_when_it_ends_like_all_that_were_watched_and_else_is_asked_for_again() -> None:
+    watched = [death(1, signal="SIGKILL", oom_kills=1), death(2, signal="SIGKILL", oom_kills=1)]
+    alike, other, lived = death(3, signal="SIGKILL", watched=False), death(3, watched=False), death(3, signal="", watched=False)
+    lived = dataclasses.replace(lived, exit=Exit(returncode=0))
+    for seen, kind, signature in ((alike, "died", "SIGKILL:memory"), (other, "censored", None), (lived, "censored", None)):
+        found = told(seen, [*watched, seen], outcomes_of(*watched, seen))
+        assert found is not None and (found.kind, found.signature) == (kind, signature)
+    control = observation(3, watched=False)
+    assert told(control, [*watched, control], outcomes_of(*watched, control)) is None
+
+
+def test_an_unwatched_death_in_another_cell_is_the_control_and_one_that_tells_nothing_is_none() -> None:
+    watched = [observation(1, steps=None), death(2)]
+    outcomes = outcomes_of(*watched) | {"1": DIED}
+    watched[0] = dataclasses.replace(watched[0], exit=Exit(returncode=-11, signal="SIGSEGV"))
+    alike, other = death(3, watched=False), death(3, signal="SIGBUS", watched=False)
+    found = result([*watched, alike], outcomes | outcomes_of(alike), BAD, wanted=True, complete=True)
+    assert found is not None and (found.attempt, found.changed) == ("3", False) and "bs=8" in found.text
+    assert trial(4, [*watched, alike], outcomes | outcomes_of(alike), BAD, max_runs=9) is None
+    assert trial(4, [*watched, other], outcomes | outcomes_of(other), BAD, max_runs=9) is not None, "the known-bad cell is still to be run"
+
+
+def played(folder: Path, program: str) -> tuple[list[Trial], Verdict]:
+    """The unwatched runs that were asked for, and the verdict."""
+    spec = Spec.model_validate(
+        {
+            "name": "short",
+            "run": {"command": ["sh", "-c", program, "job"]},
+            "matrix": {"bs": [4, 8], "mode": ["a", "b"], "n": [1, 2]},
+            "known_bad": {"bs": 8, "mode": "b", "n": 2},
+            "search": {"max_runs": 30},
+        }
+    )
+    with LocalPool(1) as pool:
+        planner = Planner(spec, folder, pool, Silent())
+        verdict = planner.run(threading.Event())
+    return [one.trial for one in planner.observations if not one.trial.watched], verdict
+
+
+def test_what_dies_every_time_needs_no_run_of_its_own_for_the_control(tmp_path: Path) -> None:
+    unwatched, verdict = played(tmp_path, 'case "$*" in *"--mode b"*) kill -SEGV $$;; esac')
+    assert [trial.purpose for trial in unwatched] == ["verify"]
+    assert verdict.observer is not None and verdict.observer.changed is False
+    assert verdict.status == "diagnosed" or verdict.ranking[0].culprit == {"mode": ["b"]}
+
+
+def test_where_watching_is_what_kills_the_fresh_death_is_asked_for_watched_and_the_known_bad_cell_unwatched(tmp_path: Path) -> None:
+    unwatched, verdict = played(tmp_path, 'case "$*" in *"--mode b"*) [ -z "$PYTHONPATH" ] || kill -SEGV $$;; esac')
+    assert [trial.purpose for trial in unwatched] == ["verify", "control"]
+    assert verdict.observer is not None and verdict.observer.changed is not False
+    assert verdict.ranking[0].culprit == {"mode": ["b"]}
