@@ -68,6 +68,8 @@ def _control(folder: RunFolder) -> list[Block]:
         seen for _, seen in folder.observed
         if not _bare(seen) and not seen.trial.probes and describe_cell(seen.trial.cell) in cells
     ]  # fmt: skip
+    if not watched:  # it was asked for to bear the crash set out, and ended as the search expected
+        return [Para(line("The run without instruments: ", *attempt_links(folder, [seen.attempt for seen in bare], 6)))]
     rows = [Row([line("without instruments"), *_counts(folder, bare)]), Row([line("with instruments"), *_counts(folder, watched)])]
     columns = ["Runs of the same configurations", "Died", "Survived", "Cut off", "Attempts"]
     return [Table("The same configurations with and without instruments", columns, rows, frozenset({1, 2, 3}))]

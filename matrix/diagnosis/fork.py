@@ -24,7 +24,7 @@ CAUSES = (
         title="Fork after threads were started, or with open files in use",
         clause="a process is forked after native threads have started, or with files open that it reads: the copy inherits locks and "
         "thread pools whose threads do not exist in it, and shares the position in a file",
-        every_time=0.6,
+        every_time=0.75,
         remedies=(
             remedy("axis", "spawn or forkserver as start method", "slower starts; objects must be picklable"),
             remedy("environment", "one thread for OpenMP and BLAS", "speed; locks of other threads stay dangerous"),

@@ -140,6 +140,16 @@ def test_watching_is_answered_by_the_verdict_and_by_both_kinds_of_runs(told: tup
     assert re.search(r"without instruments +\| +1 \| +0 \| +0 \| 0004", found) and re.search(r"with instruments +\| +3 \| +0 \|", found)
 
 
+def test_an_unwatched_run_of_a_configuration_that_was_never_watched_is_named_alone(tmp_path: Path) -> None:
+    story = Story(tmp_path, dict(BAD))
+    died = [story.run({}, aborted(), steps=40, wall_s=4) for _ in range(3)]
+    bare = story.run({"bs": 8}, aborted(), steps=40, wall_s=4, trial={"purpose": "verify", "watched": False})
+    story.end(verdict(died), {"runtime": ["two", "one"], "bs": [8, 32], "mode": ["a", "b"]})
+    reports.write(tmp_path)
+    found = section((tmp_path / "report.md").read_text(), "Does watching change the result")
+    assert f"The run without instruments: [{bare.split('-')[0]}]" in found and "with instruments" not in found
+
+
 def test_a_fault_and_a_heap_error_are_said_where_it_died(tmp_path: Path) -> None:
     story = Story(tmp_path, {"bs": 1})
     fault = Fault(source="core", tid=1, trap="segfault", address=0x18, access="write", library="libx.so", mapping="nothing")
