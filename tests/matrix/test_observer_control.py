@@ -184,7 +184,9 @@ def test_what_dies_every_time_needs_no_run_of_its_own_for_the_control(tmp_path: 
     unwatched, verdict = played(tmp_path, 'case "$*" in *"--mode b"*) kill -SEGV $$;; esac')
     assert [trial.purpose for trial in unwatched] == ["verify"]
     assert verdict.observer is not None and verdict.observer.changed is False
-    assert verdict.status == "diagnosed" or verdict.ranking[0].culprit == {"mode": ["b"]}
+    assert verdict.ranking[0].culprit == {"mode": ["b"]}
+    again, same = played(tmp_path, 'case "$*" in *"--mode b"*) kill -SEGV $$;; esac')
+    assert again == unwatched and (same.runs, same.status, same.observer) == (verdict.runs, verdict.status, verdict.observer), "adopted"
 
 
 def test_where_watching_is_what_kills_the_fresh_death_is_asked_for_watched_and_the_known_bad_cell_unwatched(tmp_path: Path) -> None:
