@@ -90,10 +90,9 @@ class Search:
         return want.bits_per_s, *choose.run_seconds(self._ledger)
 
     def sure_to_die(self, cell: Cell) -> bool:
-        """Whether a run of this cell is expected to die: it is in the likeliest crash set, and every run in there has died so far, and
-        so often that a rarer crash would hardly have done that."""
-        view = self._view()
-        return view.sure and view.belief is not None and view.belief.best_contains(cell)
+        """Whether a run of this cell is expected to die: it is in the likeliest crash set, where every run dies as far as is known."""
+        belief = self._view().belief
+        return belief is not None and belief.sure and belief.best_contains(cell)
 
     def new_id(self) -> int:
         """A number for a trial that somebody else proposes (a probe), so that numbers never collide."""
