@@ -34,7 +34,7 @@ from matrix.spec import Spec
 
 STACKS_WANTED = 4  # deaths with native stacks; of the others only the libraries are read (a whole core costs about a second)
 TICK_S = 0.25
-MOST_CELLS = 2  # runs that are asked for to see whether it is one sample of the data that kills
+MOST_CELLS = 4  # runs that are asked for to see whether it is one sample of the data that kills
 LEFT_OPEN = 0.5  # share of what a probe tells early that the contrast would not have told in the end
 
 
@@ -144,8 +144,10 @@ class Planner:
         asked = sum(trial.why == samples.WHY for trial in self._trials.values())  # also before the run was resumed
         if self.pool.running or self._out_of_time() or self._verdict is None or asked >= MOST_CELLS:
             return None
-        unclear = self._verdict.ranking[0].cause in (*NATIVE_CRASH, samples.CORRUPT, "unknown")
-        cell = samples.question(self._case(), self.spec.allowed) if unclear else None
+        first = self._verdict.ranking[0]
+        unclear = first.cause in (*NATIVE_CRASH, "unknown") or (first.cause == samples.CORRUPT and first.grade != "confirmed")
+        values = {axis.name: axis.values for axis in self.spec.axes}
+        cell = samples.question(self._case(), self.spec.allowed, values) if unclear else None
         if cell is None:
             return None
         # one that was to find would have all verified afresh

@@ -6,7 +6,7 @@ import dataclasses
 
 from matrix.diagnosis import judge, samples
 from matrix.diagnosis.case import Case
-from matrix.records import Cell, Exit, Fault, Memory, Observation, Outcome, Progress, Trend, Trial
+from matrix.records import Cell, Death, Exit, Fault, Memory, Observation, Outcome, ProcessMemory, Progress, Trend, Trial
 from matrix.search import Search
 from matrix.spec import Spec
 
@@ -15,11 +15,14 @@ SPEC = Spec.model_validate(
     {
         "name": "made",
         "run": {"command": ["job"]},
-        "matrix": {"n": [4, 8, 32], "k": [1, 2, 4], "w": [0, 2], "o": [0, 1, 3, 10], "m": ["a", "b"]},
+        "matrix": {"n": [4, 8, 32], "k": [1, 2, 4], "w": [0, 2], "o": [0, 1, 3, 10], "m": ["a", "b"], "s": [0, 1, 2]},
     }
 )
-BAD: Cell = {"n": 32, "k": 1, "w": 0, "o": 0, "m": "a"}
-FIRST, SECOND = 317, 131  # where the sample is in one order and in another
+VALUES = {axis.name: axis.values for axis in SPEC.axes}
+BAD: Cell = {"n": 32, "k": 1, "w": 0, "o": 0, "m": "a", "s": 0}
+FIRST, SECOND, THIRD = 317, 131, 1270  # where the sample is in one order and in others
+MOVES = 3.5  # nats of one that has a place of its own in each of two orders
+CONFIRMS = 4.0  # nats: less confirms nothing by itself
 
 
 def death(step: int, *, signal: str = "SIGFPE", step_s: float = STEP_S, fault: Fault | None = None, **cell: int | str) -> Observation:
@@ -60,7 +63,7 @@ def said(*deaths: Observation) -> float | None:
 
 
 def asked(*deaths: Observation) -> Cell | None:
-    return samples.question(case_of(*deaths), SPEC.allowed)
+    return samples.question(case_of(*deaths), SPEC.allowed, VALUES)
 
 
 TWICE = (at(FIRST, per_step=32), at(FIRST, per_step=32))  # the known-bad cell
@@ -70,22 +73,103 @@ TWO_ORDERS = (
     at(SECOND, per_step=32, o=1, k=4, m="b"),
     at(SECOND, per_step=8, n=8, o=1, k=2, w=2),
 )
+SEEDS = (  # o=0: as the data lies; o=1: in an order that s makes
+    *TWO_ORDERS,
+    at(FIRST, per_step=8, n=8, s=1, k=2),
+    at(THIRD, per_step=32, o=1, s=1, w=2),
+)
 ONE_ORDER = (*TWICE, at(FIRST, per_step=8, n=8, o=1, k=2), at(FIRST, per_step=4, n=4, o=3, m="b"))
 READ = Fault(source="core", tid=7, trap="segfault", address=0x7F2234567890, ip=0x7F1234567010, access="read", library="libjob.so")
 
 
-def test_a_sample_that_kills_at_its_own_place_in_each_of_two_orders_is_told_whatever_the_other_axes_are() -> None:
-    assert said(*TWO_ORDERS) == 5.0
-    assert asked(*TWO_ORDERS) is None
+def test_a_sample_that_stays_under_another_seed_and_moves_where_that_makes_the_order_is_told_whatever_the_other_axes_are() -> None:
+    assert said(*SEEDS) == 5.0
+    assert asked(*SEEDS) is None
+
+
+def test_a_place_of_its_own_in_each_of_two_orders_confirms_no_sample_for_so_comes_a_number_that_is_drawn_at_random() -> None:
+    assert said(*TWO_ORDERS) == MOVES < CONFIRMS
+    drawn = [each for each in SEEDS if each.trial.cell["o"] == 1]  # with nothing that stays
+    assert said(*(at(FIRST, per_step=32), at(FIRST, per_step=32), *drawn)) != 5.0
+    moves_too = [at(700, per_step=8, n=8, s=1, k=2), at(700, per_step=32, s=1)]  # also where o is as it was
+    assert (said(*TWO_ORDERS, *moves_too, SEEDS[-1]) or 0.0) < CONFIRMS
+
+
+def test_what_fills_up_in_lots_of_random_size_is_full_at_about_the_same_place_under_every_seed_and_is_no_sample() -> None:
+    for place in (SECOND + 20, int(SECOND * 1.4)):
+        assert (said(*SEEDS[:-1], at(place, per_step=4, n=4, o=1, s=1)) or 0.0) < CONFIRMS
+
+
+def test_a_place_in_the_first_batches_does_not_show_that_another_seed_left_it_there() -> None:
+    early = at(FIRST, per_step=256, n=32, k=8, s=1)
+    assert early.progress.last_step == 0
+    assert said(*TWO_ORDERS, early, SEEDS[-1]) != 5.0
+
+
+def test_a_run_that_went_past_the_sample_with_another_size_of_a_batch_shows_that_it_is_how_much_is_taken_at_one_time() -> None:
+    def lived(step: int, **cell: int) -> Observation:
+        made = death(step, **cell)
+        return dataclasses.replace(made, exit=Exit(returncode=0), progress=dataclasses.replace(made.progress, finished_line=True))
+
+    assert said(*SEEDS, lived(60, n=4)) == 5.0  # at 240 samples
+    assert said(*SEEDS, lived(90, n=4)) is None
+    assert said(*SEEDS, lived(40, n=4, o=1)) is None
+
+
+def test_what_changes_the_order_is_asked_for_one_axis_at_a_time_until_a_record_is_told_from_what_is_drawn() -> None:
+    """The program: o=1 has an order that s makes; w, k and m do nothing.  Whoever asks does not know."""
+
+    def answer(cell: Cell) -> Observation:
+        place = FIRST if cell["o"] == 0 else {0: SECOND, 1: THIRD, 2: 480}[int(cell["s"])]
+        return at(place, per_step=int(cell["n"]), **cell)  # type: ignore[arg-type]
+
+    deaths = [*TWICE, at(FIRST, per_step=8, n=8)]
+    asked_for: list[Cell] = []
+    while (cell := asked(*deaths)) is not None and len(asked_for) < 20:
+        assert cell not in asked_for
+        asked_for.append(cell)
+        deaths.append(answer(cell))
+    assert said(*deaths) == 5.0
+    assert {cell["o"] for cell in asked_for} == {0, 1}
+
+
+def test_an_axis_that_decides_whether_it_dies_is_not_asked_for_as_one_that_changes_the_order() -> None:
+    made = death(60, m="b")
+    lived = dataclasses.replace(made, exit=Exit(returncode=0), progress=dataclasses.replace(made.progress, finished_line=True))
+    deaths = [*TWICE, at(FIRST, per_step=8, n=8), lived]
+    while (cell := asked(*deaths)) is not None:
+        assert cell["m"] == "a"
+        deaths.append(at(FIRST, per_step=int(cell["n"]), **cell))  # type: ignore[arg-type]
+
+
+def in_worker(place: int, *, per_step: int, behind: int, workers: int = 2, **cell: int | str) -> Observation:
+    """The worker that loads its batch dies when so many batches are loaded that the main process has not used yet."""
+    made = death(place // per_step - 1 - behind, **cell)  # type: ignore[arg-type]
+    pool = [ProcessMemory(pid=20 + number, role="worker", first_s=0.5, last_s=9.0) for number in range(workers)]
+    first = Death(pid=20, role="worker", signal="SIGFPE", status=None, time_s=9.0, part="initiating")
+    return dataclasses.replace(made, exit=Exit(returncode=1), deaths=[first], memory=Memory(oom_kills=0, processes=pool))
+
+
+def test_a_worker_that_loads_ahead_dies_up_to_its_batches_in_hand_before_the_step_of_the_sample() -> None:
+    loaded = (
+        in_worker(FIRST, per_step=32, behind=1),
+        in_worker(FIRST, per_step=32, behind=4),
+        in_worker(FIRST, per_step=8, behind=3, n=8),
+        in_worker(FIRST, per_step=4, behind=0, n=4, m="b"),
+    )
+    assert said(*loaded) == 3.0
+    beyond = in_worker(FIRST, per_step=4, behind=20, n=4, m="b")
+    assert said(*loaded[:3], beyond) is None
+    assert said(*(dataclasses.replace(each, deaths=[], exit=Exit(returncode=-8, signal="SIGFPE")) for each in loaded)) is None  # no lag
 
 
 def test_where_a_count_may_lead_as_well_a_sample_is_told_with_less_certainty() -> None:
     """What checks itself may check how full something is; where a table ends is just behind something."""
-    aborted = said(*(dataclasses.replace(each, exit=Exit(returncode=-6, signal="SIGABRT")) for each in TWO_ORDERS))
-    assert aborted is not None and aborted < 4.0  # what a confirmation needs
+    aborted = said(*(dataclasses.replace(each, exit=Exit(returncode=-6, signal="SIGABRT")) for each in SEEDS))
+    assert aborted is not None and aborted < CONFIRMS
 
     def read(fault: Fault) -> float | None:
-        return said(*(dataclasses.replace(each, exit=Exit(returncode=-11, signal="SIGSEGV"), faults=[fault]) for each in TWO_ORDERS))
+        return said(*(dataclasses.replace(each, exit=Exit(returncode=-11, signal="SIGSEGV"), faults=[fault]) for each in SEEDS))
 
     assert read(dataclasses.replace(READ, mapping="nothing", before="nothing")) == 5.0
     assert read(dataclasses.replace(READ, mapping="nothing", before="anonymous")) == aborted
@@ -95,10 +179,10 @@ def test_the_samples_of_a_step_may_be_two_axes_multiplied() -> None:
     deaths = (*TWICE, at(FIRST, per_step=64, k=2), at(FIRST, per_step=8, n=4, k=2), at(SECOND, per_step=128, k=4, o=1))
     missing = asked(*deaths)
     assert missing is not None and missing["o"] == 1
-    assert samples.question(case_of(*deaths), lambda cell: cell != missing) != missing
+    assert samples.question(case_of(*deaths), lambda cell: cell != missing, VALUES) != missing
     per_step = int(missing["n"]) * int(missing["k"])
     again = at(SECOND, per_step=per_step, **{axis: value for axis, value in missing.items() if axis in ("n", "k", "o")})  # type: ignore[arg-type]
-    assert said(*deaths, again) == 5.0
+    assert said(*deaths, again) == MOVES
     elsewhere = death(again.progress.last_step or 0, n=missing["n"], k=missing["k"], o=1)  # type: ignore[arg-type]
     assert said(*deaths, dataclasses.replace(elsewhere, progress=Progress(last_step=45, first_step_s=1.0, last_step_s=9.0))) is None
 
@@ -107,8 +191,7 @@ def test_one_place_in_all_orders_is_said_with_care_because_something_that_is_ful
     plain = said(*ONE_ORDER)
     read = said(*(dataclasses.replace(each, exit=Exit(returncode=-11, signal="SIGSEGV"), faults=[READ]) for each in ONE_ORDER))
     assert plain is not None and read is not None
-    assert 0 < read < plain < 4.0
-    assert asked(*ONE_ORDER) is None  # no axis changes the order
+    assert 0 < read < plain < CONFIRMS
 
 
 def test_axes_that_changed_together_are_both_named_and_each_must_be_no_matter_of_how_fast_something_fills() -> None:
@@ -117,8 +200,8 @@ def test_axes_that_changed_together_are_both_named_and_each_must_be_no_matter_of
     assert all("that w or o makes" in fact for fact in facts) and facts
     half = [at(FIRST, per_step=32, k=2), at(FIRST, per_step=32, k=2), at(FIRST, per_step=8, n=8, k=2)]
     slower = [at(3 * SECOND, per_step=32, o=1, k=1), at(3 * SECOND, per_step=8, n=8, o=1, k=1)]
-    assert said(*half, *slower) == 5.0  # 1.24 times later
-    assert said(*half, *(at(FIRST * 2 + 5, per_step=size, n=size, o=1, k=1) for size in (32, 8))) != 5.0
+    assert said(*half, *slower) == MOVES  # 1.24 times later
+    assert said(*half, *(at(FIRST * 2 + 5, per_step=size, n=size, o=1, k=1) for size in (32, 8))) != MOVES
 
 
 def test_a_crash_at_one_step_is_no_sample_and_no_run_is_asked_for_it() -> None:
@@ -147,9 +230,9 @@ def test_places_in_a_simple_ratio_or_in_that_of_the_values_are_of_something_that
         other = [at(second, per_step=32, o=value), at(second, per_step=4, n=4, o=value)]
         return said(at(960, per_step=32, o=3), at(960, per_step=32, o=3), at(960, per_step=4, n=4, o=3), *other)
 
-    assert places(700, 1) == 5.0
-    assert places(480, 1) == 2.5  # which confirms nothing
-    assert places(288, 10) != 5.0  # 3 / 10
+    assert places(700, 1) == MOVES
+    assert places(480, 1) == MOVES / 2  # which confirms nothing
+    assert places(288, 10) != MOVES  # 3 / 10
 
 
 def test_what_wrote_on_into_what_is_not_its_own_or_stood_at_a_limit_was_full() -> None:
@@ -157,6 +240,6 @@ def test_what_wrote_on_into_what_is_not_its_own_or_stood_at_a_limit_was_full() -
     signal = Exit(returncode=-11, signal="SIGSEGV")
     assert said(*(dataclasses.replace(each, exit=signal, faults=[wrote]) for each in TWO_ORDERS)) is None
     far = dataclasses.replace(wrote, index_bytes=1 << 43)
-    assert said(*(dataclasses.replace(each, exit=signal, faults=[far]) for each in TWO_ORDERS)) == 5.0
+    assert said(*(dataclasses.replace(each, exit=signal, faults=[far]) for each in TWO_ORDERS)) == MOVES
     trend = Trend(what="descriptors", pid=7, role="main", first=10, last=1024, most=1024, samples=50, limit=1024)
     assert said(*(dataclasses.replace(each, trends=[trend]) for each in TWO_ORDERS)) is None
