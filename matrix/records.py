@@ -70,6 +70,7 @@ class Exit:
     start_error: str | None = None  # why it could not be started
     cpu_s: float | None = None  # used by the main process and those it waited for; None: unknown
     involuntary_switches: int | None = None  # how often the scheduler took the CPU from them while they could run; None: unknown
+    voluntary_switches: int | None = None  # how often they gave it up, to wait for something; None: unknown
     left_by: Literal["os._exit", "interpreter", "native code"] | None = None  # who ended it with a status; None: a signal, or no hook in it
 
 

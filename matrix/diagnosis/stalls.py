@@ -17,6 +17,10 @@ DEADLOCK, STALL = "deadlock", "cpu_bound_stall"
 ENOUGH_LOOKS = 5
 CROWDED = 3.0  # threads that want to run for every processor
 SWITCHES_PER_S = 2000.0  # a scheduler lets a thread run for milliseconds: so many are of those that give their time away again and again
+HARDLY_WAITS = (
+    10.0  # times as often as it waits: who wakes others by messages is interrupted by them tens of thousands of times in a second
+)
+UNDERWAY = 3.0  # times the longest step that was seen: the next one may take as long where steps grow
 IN_PROPORTION = 1.5  # times as long as the quantity itself would make it: caches, and the noise of a step's time
 REMOTE = ("tcp_", "inet_")  # kernel functions: who it waits for may be on another machine
 TRACKER = "resource_tracker.py:"  # multiprocessing's helper always waits on a pipe
@@ -60,7 +64,7 @@ CAUSES = (
 def findings(case: Case) -> Iterator[Finding]:
     for death in case.deaths:
         if (case.outcomes[death.attempt].signature or "").startswith("hang"):
-            yield from _hang(death)
+            yield from _hang(case, death)
         elif case.outcomes[death.attempt].signature == slow.SIGNATURE:
             yield from _slow(case, death)
         else:
@@ -69,7 +73,7 @@ def findings(case: Case) -> Iterator[Finding]:
             yield finding(STALL, "ending", death, -6.0, fact)
 
 
-def _hang(death: Observation) -> Iterator[Finding]:
+def _hang(case: Case, death: Observation) -> Iterator[Finding]:
     found = classes(death)
     if not death.processes:
         return
@@ -91,6 +95,20 @@ def _hang(death: Observation) -> Iterator[Finding]:
     if busy and death.load and _is_crowded(death.load):
         fact = f"{death.load.runnable_mean:.0f} threads wanted to run on {death.load.cpus} processors"
         yield finding(STALL, "load", death, 3.0, fact)
+    if busy and (underway := _underway(case, death)):
+        yield finding(STALL, "underway", death, -2.0, underway, "stdout.log")
+
+
+def _underway(case: Case, death: Observation) -> str | None:
+    """Whether it was waited for hardly longer than steps take that do end, of its own or of a run that was well: then nothing shows that
+    this one would not have."""
+    if death.progress.last_step_s is None:
+        return None
+    silent_s = death.wall_s - death.progress.last_step_s
+    longest_s = max(run.progress.longest_gap_s or 0.0 for run in (death, *case.survivors))
+    if longest_s <= 0 or silent_s > UNDERWAY * longest_s:
+        return None
+    return f"it was ended after {silent_s:.0f} s without a step, and steps of {longest_s:.1f} s had come to their end"
 
 
 def _slow(case: Case, death: Observation) -> Iterator[Finding]:
@@ -126,13 +144,15 @@ def _why_slow(death: Observation, other: Observation | None) -> Iterator[Finding
     if _slows_down(death) and not (other and _slows_down(other)):
         first, second = death.progress.halves or (0, 0)
         fact = f"steps became ever slower: {first} in the first half of the time, {second} in the second"
-        yield finding(STALL, "slower", death, 2.5, fact)
+        yield finding(STALL, "slower", death, 1.0, f"{fact}; so they do as well where there is more to do in each by design")
     if death.load and _is_crowded(death.load) and not (other and other.load and _is_crowded(other.load)):
         fact = f"{death.load.runnable_mean:.0f} threads wanted to run on {death.load.cpus} processors"
         yield finding(STALL, "load", death, 3.0, fact)
     rate = _switches_per_s(death)
-    if rate >= max(SWITCHES_PER_S, slow.TIMES * (_switches_per_s(other) if other else 0.0)):
-        fact = f"{rate:.0f} times in a second of its processor time another thread took its processor while it could run"
+    if _hardly_waits(death) and rate >= max(SWITCHES_PER_S, slow.TIMES * (_switches_per_s(other) if other else 0.0)):
+        fact = (
+            f"{rate:.0f} times in a second of its processor time another thread took its processor while it could run, and it hardly waits"
+        )
         yield finding(STALL, "switches", death, 2.5, fact)
 
 
@@ -143,6 +163,12 @@ def _slows_down(run: Observation) -> bool:
 def _switches_per_s(run: Observation) -> float:
     """0.0 where it is unknown."""
     return (run.exit.involuntary_switches or 0) / run.exit.cpu_s if run.exit.cpu_s else 0.0
+
+
+def _hardly_waits(run: Observation) -> bool:
+    """Whether it is not just interrupted by those that it wakes and waits for."""
+    waited = run.exit.voluntary_switches
+    return waited is not None and (run.exit.involuntary_switches or 0) >= HARDLY_WAITS * waited
 
 
 def _more_work(case: Case, death: Observation) -> str | None:

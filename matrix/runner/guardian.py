@@ -127,8 +127,8 @@ def reap(running: dict[int, int]) -> None:
         if pid in running:
             descriptor = running.pop(pid)
             scale = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in KiB on Linux, bytes on macOS
-            used = {"maxrss_bytes": usage.ru_maxrss * scale, "cpu_s": usage.ru_utime + usage.ru_stime, "preempted": usage.ru_nivcsw}
-            answer(descriptor, {"status": status, **used})
+            used = {"maxrss_bytes": usage.ru_maxrss * scale, "cpu_s": usage.ru_utime + usage.ru_stime}
+            answer(descriptor, {"status": status, **used, "preempted": usage.ru_nivcsw, "yielded": usage.ru_nvcsw})
             os.close(descriptor)
 
 

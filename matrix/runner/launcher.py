@@ -57,6 +57,7 @@ class Ended:
     maxrss_bytes: int
     cpu_s: float
     preempted: int  # involuntary context switches
+    yielded: int  # voluntary ones: it had to wait for something
 
 
 class Child:

@@ -174,7 +174,8 @@ def _exit(raw: Raw) -> Exit:
     if raw.child.ended is None:
         return Exit(returncode=None, start_error=raw.child.start_error, ended_by=raw.ended_by)
     ended = raw.child.ended
-    more = {"ended_by": raw.ended_by, "cpu_s": round(ended.cpu_s, 6), "involuntary_switches": ended.preempted}
+    switches = {"involuntary_switches": ended.preempted, "voluntary_switches": ended.yielded}
+    more = {"ended_by": raw.ended_by, "cpu_s": round(ended.cpu_s, 6), **switches}
     return Exit(**{**vars(exit.decode(ended.status)), **more})
 
 

@@ -54,7 +54,7 @@ class OtherChild(Child):
                 event = exits.events.get(self.pid or 0)
                 status = event.status if event else 0
             if status is not None:
-                self.ended = Ended(status=status, maxrss_bytes=0, cpu_s=0.0, preempted=0)
+                self.ended = Ended(status=status, maxrss_bytes=0, cpu_s=0.0, preempted=0, yielded=0)
                 return ""
             time.sleep(0.05)
         return "only its parent may ask for it: the kernel's process events need root, and descriptors tell it from Linux 6.15 on"

@@ -34,7 +34,7 @@ def as_watched(observation: Observation, raw: Raw, *, oom_kills: int | None, unk
     if raw.child.ended and not raw.child.ended.maxrss_bytes:  # not our child: there is no account of it
         main = next((one for one in memory.processes if one.pid == raw.child.pid), None)
         memory = dataclasses.replace(memory, peak_main_rss_bytes=main.peak_rss_bytes if main else None)
-        ending = dataclasses.replace(ending, cpu_s=None, involuntary_switches=None)
+        ending = dataclasses.replace(ending, cpu_s=None, involuntary_switches=None, voluntary_switches=None)
     if raw.child.ended is None:
         missing = [one for one in missing if one.what != "exit status"]
         if unknown:

@@ -60,7 +60,8 @@ class OwnChild(Child):
             self._process.returncode = os.waitstatus_to_exitcode(status)
             scale = 1 if sys.platform == "darwin" else 1024
             used = usage.ru_utime + usage.ru_stime
-            self.ended = Ended(status=status, maxrss_bytes=usage.ru_maxrss * scale, cpu_s=used, preempted=usage.ru_nivcsw)
+            switches = {"preempted": usage.ru_nivcsw, "yielded": usage.ru_nvcsw}
+            self.ended = Ended(status=status, maxrss_bytes=usage.ru_maxrss * scale, cpu_s=used, **switches)
 
 
 def _descriptor_of(pid: int) -> int:

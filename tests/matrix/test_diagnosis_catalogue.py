@@ -553,6 +553,23 @@ def test_one_thread_that_spins_and_makes_no_step_is_a_stall_that_the_number_of_t
     assert all("one_thread" not in fact.fact for fact in found.contradicts)
 
 
+@pytest.mark.parametrize(("own_s", "others_s", "grade"), [(0.1, 0.1, "confirmed"), (0.9, 0.1, "suspected"), (0.1, 0.9, "suspected")])
+def test_a_busy_step_for_which_was_waited_hardly_longer_than_others_take_is_no_stall_for_certain(
+    own_s: float, others_s: float, grade: str
+) -> None:
+    """Steps that grow by design (longer sequences, more negatives) come to their end, each later than the one before."""
+    spins = process(state="R", cpu_delta_s=0.9, runnable_threads=1, stack=["job.py:30 in clean"])
+    alone = Memory(oom_kills=0, processes=[ProcessMemory(pid=7, role="main", threads=1)])
+
+    def paced(longest_s: float) -> Progress:
+        return Progress(last_step=9, first_step_s=0.1, last_step_s=1.0, longest_gap_s=longest_s)  # of 3 s
+
+    well = lived(progress=paced(others_s))
+    answers = {("u", 1): hung(processes=[spins], memory=alone, progress=paced(own_s)), ("v", 1): well, ("v", 2): well}
+    found = verdict(answers, probed={"one_thread": hung(processes=[spins])}).ranking[0]
+    assert found.grade == grade
+
+
 def test_many_spinning_threads_on_few_processors_are_a_stall() -> None:
     spins = process(state="R", threads=32, cpu_delta_s=2.0)
     assert first(hung(processes=[spins], load=Load(cpus=2, runnable_mean=30.0, runnable_most=32, looks=5))) == (

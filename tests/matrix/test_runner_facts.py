@@ -420,6 +420,7 @@ def test_more_threads_than_processors_are_counted(observe: Observe) -> None:
     assert seen.load is not None and seen.load.cpus == 1 and seen.load.runnable_most >= 4
     assert seen.load.wait_s is not None and seen.load.wait_s > 2
     assert seen.exit.involuntary_switches is not None and seen.exit.involuntary_switches > 20
+    assert seen.exit.voluntary_switches is not None and seen.exit.voluntary_switches > 0
 
 
 @pytest.mark.skipif(bool(watch().why_not), reason=f"no trace of signals here: {watch().why_not}")

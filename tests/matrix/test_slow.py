@@ -183,12 +183,17 @@ EVER_SLOWER = {"progress": Progress(last_step=40, first_step_s=1.0, last_step_s=
 CROWDED = {"load": Load(cpus=2, runnable_mean=40.0, runnable_most=48, looks=50)}
 
 
-@pytest.mark.parametrize("facts", [EVER_SLOWER, CROWDED], ids=["ever slower", "crowded"])
-def test_slow_runs_with_a_mechanism_are_a_stall_with_culprit_and_fix(facts: dict[str, Any]) -> None:
-    found = verdict(facts)
+def test_slow_runs_with_a_mechanism_are_a_stall_with_culprit_and_fix() -> None:
+    found = verdict(CROWDED)
     assert (found.status, found.ranking[0].cause, found.ranking[0].grade) == ("diagnosed", "cpu_bound_stall", "confirmed")
     assert found.ranking[0].culprit == {"bs": [64]}
     assert any("100 steps were made in 6.0 s, each 13 times as quickly" in each.fact for each in found.ranking[0].supports)
+    assert found.fix is not None and found.fix.set == {"bs": 8} and found.fix.verified
+
+
+def test_steps_that_become_ever_slower_may_have_more_to_do_by_design_so_they_confirm_no_stall() -> None:
+    found = verdict(EVER_SLOWER)
+    assert (found.ranking[0].cause, found.ranking[0].grade) == ("cpu_bound_stall", "supported")
     assert found.fix is not None and found.fix.set == {"bs": 8} and found.fix.verified
 
 
@@ -197,19 +202,28 @@ def test_halves_that_differ_for_another_reason_are_no_stall(seen: str) -> None:
     slower = {"progress": Progress(last_step=100, first_step_s=0.5, last_step_s=5.9, halves=(75, 25))}
     gap = {"progress": dataclasses.replace(EVER_SLOWER["progress"], longest_gap_s=12.0)}  # of an evaluation
     found = verdict(EVER_SLOWER, slower) if seen == "quick runs do so too" else verdict(gap)
-    assert found.ranking[0].grade != "confirmed"
+    assert found.ranking[0].grade == "suspected"
 
 
 def test_quick_runs_whose_output_was_read_at_once_do_not_tell_that_they_slow_down() -> None:
     at_once = {"progress": Progress(last_step=100, first_step_s=0.5, last_step_s=0.51, halves=(99, 1))}
-    assert verdict(EVER_SLOWER, at_once).ranking[0].grade == "confirmed"
+    assert verdict(EVER_SLOWER, at_once).ranking[0].grade == "supported"
 
 
 @pytest.mark.parametrize(("quick", "grade"), [(100, "confirmed"), (20_000, "suspected")])
 def test_a_processor_that_is_given_away_explains_nothing_where_quick_runs_do_so_too(quick: int, grade: str) -> None:
-    ended = Exit(returncode=-9, signal="SIGKILL", ended_by="wall", cpu_s=20.0, involuntary_switches=200_000)
+    switches = {"involuntary_switches": 200_000, "voluntary_switches": 400}
+    ended = Exit(returncode=-9, signal="SIGKILL", ended_by="wall", cpu_s=20.0, **switches)
     found = verdict({"exit": ended}, {"exit": Exit(returncode=0, cpu_s=4.0, involuntary_switches=quick)})
     assert found.ranking[0].grade == grade
+
+
+@pytest.mark.parametrize("waited", [100_000, 400_000, None])
+def test_who_is_interrupted_by_those_that_it_wakes_and_waits_for_does_not_spin(waited: int | None) -> None:
+    """Measured: a loop that sends messages to workers through pipes has 24,000 and 11,000 of these in a second, one that yields 32,000
+    and 65."""
+    ended = Exit(returncode=-9, signal="SIGKILL", ended_by="wall", cpu_s=20.0, involuntary_switches=200_000, voluntary_switches=waited)
+    assert verdict({"exit": ended}, {"exit": Exit(returncode=0, cpu_s=4.0, involuntary_switches=100)}).ranking[0].grade == "suspected"
 
 
 def test_a_step_in_proportion_to_its_work_is_too_slow_but_no_stall() -> None:
