@@ -9,7 +9,8 @@ from matrix.diagnosis.cause import finding
 from matrix.diagnosis.judge import FAULTS
 from matrix.diagnosis.limits import TIMERS
 from matrix.diagnosis.native_causes import NATIVE_CRASH
-from matrix.records import Finding, Observation, Scheduler
+from matrix.evidence.deaths import POLITE
+from matrix.records import Death, Finding, Observation, Scheduler
 
 EXTERNAL, EXIT, TIME = "external_signal", "library_exit", "watchdog_or_time_limit"
 KILLED: dict[sigkill.Grade, float] = {
@@ -88,9 +89,19 @@ def _asked_to_end(death: Observation, name: str) -> Iterator[Finding]:
         yield finding(EXTERNAL, "signal", death, -2.0, fact)
         yield finding(EXIT, "signal", death, 2.5, fact)
         return
+    if name == "SIGPIPE" and (gone := _crashed_before(death)):
+        fact = f"SIGPIPE came, and {gone.role} {gone.pid} had been ended by {gone.signal} before: it may have been the reader"
+        yield finding(EXTERNAL, "signal", death, 2.0, fact)
+        return
     yield finding(EXTERNAL, "signal", death, 4.0, f"{name} is sent from outside the program's own instructions")
     if sent and not sent.inside:
         yield finding(EXTERNAL, "sender", death, 1.0, f"{name} was sent by {sigkill.describe(sent)}")
+
+
+def _crashed_before(death: Observation) -> Death | None:
+    """Another process of the tree that nobody had asked to end, so long before that nothing shows that it read what was written."""
+    others = [other for other in death.deaths if other.role != "main" and other.signal and other.signal not in POLITE]
+    return next((other for other in others if other.part != "teardown"), None)
 
 
 def by_scheduler(job: Scheduler | None, at_unix_s: float) -> tuple[str, str]:

@@ -19,12 +19,14 @@ from matrix.records import Death, DeathPart, Exit
 MAX_DEATHS = 64
 GRACE_S = 10.0  # a parent that ends by itself has ended its workers by SIGTERM within this time
 READER_S = 1.0  # who writes to a process that dies gets SIGPIPE when its pipes are closed, which is before it is gone
+NEXT_WRITE = 2.0  # times the longest step: who writes something in each meets a closed pipe within it
 POLITE = ("SIGTERM", "SIGINT", "SIGHUP", "SIGPIPE")  # how parents, shells and closed pipes end a process that did nothing wrong
 # Linux; macOS: "memorystatus: killing_specific_process pid 12 [python]", "killing largest compressed process with pid 12".
 OOM = re.compile(
     r"[Kk]illed process (\d+)\b|killing_?\w* (?:\w+ )*?(?:process )?(?:with )?pid (\d+)\b|memorystatus: killing process (\d+)\b"
 )
 
+POOL = ("worker", "miner", "rank")
 # torch's DataLoader names pids; torchrun and torch.multiprocessing name ranks; subprocess names only the signal.
 WORKER = re.compile(
     r"DataLoader worker \(pid(?:\(s\))? (?P<pids>[\d, ]+)\) "
@@ -55,6 +57,7 @@ class Scene:
     roles: Mapping[int, str]
     kernel_lines: Sequence[str]
     said: Sequence[Said]
+    step_s: float = 0.0  # the longest one: so long may pass between two writes
 
 
 def said(text: str) -> list[Said]:
@@ -142,12 +145,19 @@ def _with_parts(scene: Scene, found: list[Death], named: set[int]) -> list[Death
     return parts
 
 
+def _gone_for_long(scene: Scene, death: Death) -> bool:
+    """Whether a main process that SIGPIPE ended would have met this one's closed pipe far earlier: then it wrote to another."""
+    if scene.ending.signal != "SIGPIPE" or death.time_s is None or death.role in POOL:
+        return False
+    return scene.end_s - death.time_s > max(READER_S, NEXT_WRITE * scene.step_s)
+
+
 def _may_begin(scene: Scene, death: Death, named: set[int]) -> bool:
     if death.role == "main" or death.pid in named:
         return death.role != "main" or scene.ending.ended_by == "itself"
-    if _tears_down(scene, death) or death.signal in POLITE:
+    if _tears_down(scene, death) or death.signal in POLITE or _gone_for_long(scene, death):
         return False
-    return death.signal is not None or death.role in ("worker", "miner", "rank")  # a helper may end with any status: `git` in no repository
+    return death.signal is not None or death.role in POOL  # a helper may end with any status: `git` in no repository
 
 
 def _tears_down(scene: Scene, death: Death) -> bool:

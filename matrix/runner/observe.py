@@ -195,6 +195,7 @@ def _deaths(
             roles=roles,
             kernel_lines=kernel_lines,
             said=deaths.said(errors),
+            step_s=raw.progress.longest_gap_s or 0.0,
         )
     )
 

@@ -316,6 +316,16 @@ def test_who_writes_to_a_process_that_died_follows_it_by_sigpipe() -> None:
     assert confirmed(of(died("SIGPIPE"))) == "external_signal"
 
 
+def test_sigpipe_long_after_another_process_of_the_tree_crashed_confirms_neither_of_them() -> None:
+    def closed(part: Any) -> dict[str, Any]:
+        helper = Death(pid=8, role="other", signal="SIGSEGV", status=None, time_s=0.2, part=part)
+        main = Death(pid=7, role="main", signal="SIGPIPE", status=None, time_s=9.0, part="initiating")
+        return died("SIGPIPE", deaths=[helper, main], exit=Exit(returncode=-13, signal="SIGPIPE"))
+
+    assert confirmed(of(closed("unknown"))) is None
+    assert confirmed(of(closed("teardown"))) == "external_signal"
+
+
 # ------------------------------------------------------------------ words and devices
 WORDS: list[tuple[str, Any, str]] = [
     ("binary_incompatibility", "missing symbol", "plugin skipped: undefined symbol: x"),

@@ -56,6 +56,15 @@ def test_a_reader_that_crashed_began_it_also_when_it_is_gone_after_its_writer(go
     assert parts(found) == [(8, "SIGXFSZ", "initiating"), (MAIN, "SIGPIPE", "cascade")]
 
 
+@pytest.mark.parametrize(("gone_s", "step_s", "began"), [(4.5, 0.0, True), (1.0, 0.1, False), (1.0, 3.0, True), (4.9, 3.0, True)])
+def test_a_reader_that_has_been_gone_for_longer_than_the_writer_needs_for_its_next_write_was_another(
+    gone_s: float, step_s: float, began: bool
+) -> None:
+    ending, events = Exit(returncode=-13, signal="SIGPIPE"), {8: (11, gone_s), MAIN: (13, 5.0)}
+    found = {pid: part for pid, _, part in parts(deaths(scene(ending=ending, events=events, end_s=5.0, step_s=step_s)))}
+    assert found == ({8: "initiating", MAIN: "cascade"} if began else {8: "unknown", MAIN: "initiating"})
+
+
 @pytest.mark.parametrize(("status", "gone_s"), [(9, 5.2), (15, 4.9), (25, 9.0)])
 def test_what_ends_after_a_closed_pipe_ended_the_main_process_did_not_begin_it(status: int, gone_s: float) -> None:
     found = deaths(scene(ending=Exit(returncode=-13, signal="SIGPIPE"), events={8: (status, gone_s), MAIN: (13, 5.0)}, end_s=5.0))
