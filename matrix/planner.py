@@ -68,6 +68,7 @@ class Planner:
         self._wall_before_s = 0.0
         self._verdict: Verdict | None = None
         self._shares: dict[str, float] = {}  # of the causes, by the first death alone
+        self._suspected = ""  # the attempt whose death was told to the search
         self._no_probe: dict[str, str] = {}  # probe -> why it cannot be had here
         self._next_number = self._highest_number() + 1
         self._adopt_folder()
@@ -270,11 +271,16 @@ class Planner:
 
     def _suspect(self, case: Case) -> None:
         """What the first death alone says of the axes and of how often it comes: how later ones end is the search's own evidence, and
-        must not count twice.  What the runs that led to an answer were under does."""
-        if not case.bad_deaths:
+        must not count twice.  What the runs that led to an answer were under does.
+
+        The first is the one that was started first: of attempts side by side it may be told after another."""
+        first = min(case.bad_deaths, key=lambda death: death.attempt, default=None)
+        if first is None:
             return
-        if not self._shares:
-            alone = dataclasses.replace(case, observations=case.bad_deaths[:1])
+        if first.attempt != self._suspected:
+            untold = dataclasses.replace(case.result, confirmed=False, culprit={}, crash_rate=None)  # what others have taught is not its own
+            alone = dataclasses.replace(case, observations=[first], result=untold)
+            self._suspected = first.attempt
             self._shares = {entry.cause: entry.probability for entry in ranking.rank(alone, ranking.collect(alone))}
             self.search.expect_every_time(suspects.every_time(self._shares, catalogue.ENTRIES))
         if weights := suspects.weights(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from matrix.executors.local import LocalPool
 from matrix.planner import Planner
-from matrix.records import Attempt, Outcome, Trial, Verdict
-from matrix.runner.attempt import Live
+from matrix.records import Attempt, Exit, Memory, Message, Observation, Outcome, Trial, Verdict
+from matrix.runner.attempt import Job, Live
 from matrix.spec import Spec
 
 DIES = "kill -SEGV $$"
@@ -86,6 +86,54 @@ def test_a_search_that_goes_on_after_a_probe_has_only_the_runs_that_are_left(tmp
     assert probed and purposes[-1] == "verify", "the search did not go on: this tests nothing"
     assert verdict.runs == most
     assert f"the search was ended: max_runs ({most}) are used up" in planner.search.result().reasons
+
+
+class Side:
+    """A pool in which two attempts are under way until somebody says how they ended."""
+
+    jobs = free = 2
+
+    def __init__(self) -> None:
+        self.running: dict[str, Live] = {}
+
+    def submit(self, job: Job) -> None:
+        self.running[job.attempt.id] = Live(attempt=job.attempt, started_monotonic=0.0)
+        self.free -= 1
+
+
+def suspected(folder: Path, order: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the search is told of two deaths of one signature that speak for different causes, and end in this order."""
+    text = {
+        "name": "side",
+        "run": {"command": ["job"]},
+        "matrix": {"bs": [4, 8], "omp": {"choices": {"plain": {}, "both": {"env": {"KMP_DUPLICATE_LIB_OK": "TRUE"}}}}},
+    }
+    pool, told = Side(), dict[str, Any]()
+    folder.mkdir()
+    planner = Planner(Spec.model_validate(text), folder, cast(LocalPool, pool), Silent())
+    monkeypatch.setattr(planner.search, "suspect_axes", lambda weights: told.update(weights=dict(weights)))
+    monkeypatch.setattr(planner.search, "expect_every_time", lambda probability: told.update(every_time=probability))
+    planner._fill()
+    attempts = sorted((live.attempt for live in pool.running.values()), key=lambda attempt: attempt.id)
+    assert [attempt.trial.cell for attempt in attempts] == [planner.spec.known_bad] * 2
+    words = [
+        Message(kind="openmp conflict", text="OMP: Error #15: Initializing libiomp5.so, but found libomp.so already", stream="stderr"),
+        Message(kind="heap damaged", text="free(): invalid pointer", stream="stderr"),
+    ]
+    for which in order:
+        attempt = pool.running.pop(attempts[which].id).attempt
+        base: dict[str, Any] = {"key": "k", "wall_s": 1.0, "started_unix_s": 0.0, "memory": Memory(oom_kills=0)}
+        ended = Exit(returncode=-6, signal="SIGABRT")
+        planner._take(Observation(attempt=attempt.id, trial=attempt.trial, exit=ended, messages=[words[which]], **base))
+    return told
+
+
+def test_what_is_suspected_does_not_depend_on_which_of_two_attempts_side_by_side_ended_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = suspected(tmp_path / "first", (0, 1), monkeypatch)
+    assert told["weights"]["omp"] and told["every_time"]
+    assert suspected(tmp_path / "second", (1, 0), monkeypatch) == told
 
 
 @pytest.mark.slow
