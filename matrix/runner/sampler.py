@@ -195,7 +195,7 @@ class Sampler:
                 break
             self._lights -= 1
             self.next_s = now_s + every_ms / 1000
-            ready = poll(every_ms)
+            ready = poll(min(every_ms, 1000 * (until_s - now_s)))  # of a large tree the next sample is far
         return ready
 
     def sample(self, now_s: float, step: int | None) -> None:

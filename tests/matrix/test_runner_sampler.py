@@ -230,6 +230,26 @@ def test_a_wait_ends_when_it_is_time_for_more_than_a_light_sample(sampler: Sampl
     assert sampler.wait(select.poll().poll, began_s, 0.0, None) == []
 
 
+@pytest.mark.parametrize("until_s", [0.35, 1.0, 7.0])
+def test_a_wait_lasts_no_longer_than_it_may_however_large_the_tree_and_rare_its_samples(
+    sampler: Sampler, monkeypatch: pytest.MonkeyPatch, until_s: float
+) -> None:
+    """Who comes back late takes the rest for time in which nobody looked, and no limit counts that."""
+    now, waits = [100.0], list[float]()
+
+    def poll(milliseconds: float) -> list[tuple[int, int]]:
+        waits.append(milliseconds)
+        now[0] += milliseconds / 1000
+        return []
+
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    sampler.sample(0.0, None)
+    sampler._least_s = sampler.next_s = 0.3
+    assert sampler.wait(poll, 100.0, until_s, None) == []
+    assert now[0] <= 100.0 + until_s + 1e-9
+    assert sum(waits) > 0
+
+
 def test_a_wait_ends_with_the_event_and_leaves_the_next_sample_due(sampler: Sampler) -> None:
     reader, writer = os.pipe()
     poll, began_s = select.poll(), time.monotonic()
