@@ -6,6 +6,7 @@ from collections.abc import Collection
 from itertools import takewhile
 from typing import Literal
 
+from matrix.evidence.processes import waits_for_memory
 from matrix.records import ForkEvent, Observation, ProcessSeen
 
 HangClass = Literal[
@@ -18,6 +19,7 @@ HangClass = Literal[
     "sleep",
     "disk",
     "memory.high",
+    "memory limit",
     "stopped",
     "unknown",
 ]
@@ -39,6 +41,8 @@ def hang_class(process: ProcessSeen, threaded_forkers: Collection[int]) -> HangC
         return "child"
     if OVER_HIGH in process.wchan:  # state D too, for up to 2 s at a time
         return "memory.high"
+    if waits_for_memory(process.wchan):
+        return "memory limit"
     if process.state == "D" or process.wchan.startswith(DISKS):
         return "disk"
     if _spins(process):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from matrix.evidence import processes
 from matrix.evidence.deaths import initiating
 from matrix.records import Death, Observation, Outcome
 
@@ -57,6 +58,8 @@ def signature(observation: Observation) -> str | None:
     began = initiating(observation.deaths)
     if failed and (observation.memory.oom_kills or (began is not None and began.oom)):
         return "SIGKILL:memory"
+    if ending.ended_by in HANGS and waits_for_memory(observation):
+        return "SIGKILL:memory"  # only that nobody killed it
     if failed and (first := worker_that_began(observation)):
         return str(first.signal) if first.signal in FAULTS else f"worker {first.signal}"
     if ending.ended_by in HANGS:
@@ -76,6 +79,11 @@ def signature(observation: Observation) -> str | None:
 def from_outside(death: Observation) -> str | None:
     """The signature by what can be seen of a death without instruments: its status, its words, and whether it still did anything."""
     return signature(dataclasses.replace(death, deaths=[], memory=dataclasses.replace(death.memory, oom_kills=None)))
+
+
+def waits_for_memory(observation: Observation) -> bool:
+    """Whether a process was waiting for room below its memory limit, for there is no OOM killer in its group, when it was ended."""
+    return any(processes.waits_for_memory(process.wchan) for process in observation.processes)
 
 
 def by_our_clock(death: Observation) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from matrix.diagnosis import memory_guards
+from matrix.diagnosis import judge, memory_guards
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message
 from matrix.diagnosis.memory_causes import ALLOCATOR, CAUSES, NAMES, RETENTION, WORKERS, WORKING_SET
@@ -55,6 +55,8 @@ def _killed(death: Observation) -> Iterator[Finding]:
     proof = f"the kernel's OOM counter of {whose} rose to {memory.oom_kills}, {_limit_met(memory)}"
     if memory.oom_kills is None and any(each.oom for each in death.deaths):
         proof = "the kernel's log says that it killed a process of it for memory"
+    elif not memory.oom_kills and judge.waits_for_memory(death):
+        proof = f"it stood still at its memory limit ({_limit_met(memory)}): the kernel lets it wait there, for no OOM killer is allowed"
     elif not memory.oom_kills:
         proof = f"the process tree passed the limit of {size(memory.limit_bytes)} and was ended by this tool"
     for cause in NAMES:
@@ -210,7 +212,8 @@ def _name(observation: Observation, axis: str) -> str:
 def highest(observation: Observation) -> int:
     """What the limit counts, as far as it is known, without file cache."""
     curve, memory = observation.curve, observation.memory
-    if memory.oom_kills and memory.limit_bytes and own_limit_met(memory):
+    stopped = memory.oom_kills or judge.waits_for_memory(observation)
+    if stopped and memory.limit_bytes and own_limit_met(memory):
         return memory.limit_bytes
     if curve and curve.series == "group":
         return curve.peak_bytes

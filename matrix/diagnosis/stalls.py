@@ -10,6 +10,7 @@ from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, remedy
 from matrix.diagnosis.fork import GONE, stuck_children, was_watched
 from matrix.diagnosis.hangs import HangClass, classes, threaded_forks
+from matrix.diagnosis.judge import waits_for_memory
 from matrix.evidence.deaths import initiating
 from matrix.records import Finding, Load, Observation, ProcessSeen, describe_cell
 
@@ -28,6 +29,7 @@ WAITING: tuple[HangClass, ...] = ("lock", "pipe or queue", "child", "interpreter
 ELSEWHERE: dict[HangClass, str] = {
     "stopped": "is stopped by a signal",
     "disk": "waits for a disk or a file server",
+    "memory limit": "waits at the memory limit of its cgroup, which has no OOM killer",
     "memory.high": "is held up by the kernel, for its cgroup uses more than memory.high allows",
     "sleep": "sleeps for a time that it chose",
 }  # no other thread or process of the program has to do anything for it to go on
@@ -68,7 +70,8 @@ def findings(case: Case) -> Iterator[Finding]:
         elif case.outcomes[death.attempt].signature == slow.SIGNATURE:
             yield from _slow(case, death)
         else:
-            fact = "it ended; it did not hang"
+            waits = waits_for_memory(death)
+            fact = "it waits for memory, and for nothing that another one of its own does" if waits else "it ended; it did not hang"
             yield finding(DEADLOCK, "ending", death, -6.0, fact)
             yield finding(STALL, "ending", death, -6.0, fact)
 

@@ -29,6 +29,7 @@ STACKS_S = 40.0  # for all processes together
 MAX_STACKS = 16
 MAX_FRAMES = 120
 SETTLES_S = 1.0
+NO_OOM_KILLER = "mem_cgroup_oom"  # mem_cgroup_oom_synchronize, or what an older kernel calls it; mm/memcontrol.c
 PF_KTHREAD = 0x00200000
 RUNNABLE_LOOKS = 5  # within the window
 NEIGHBOURS = re.compile(r"\b(?:faiss|hnswlib|annoy|scann|nmslib|usearch|pynndescent)\b", re.I)
@@ -68,7 +69,8 @@ def autopsy(pids: set[int], window_s: float, *, pause: bool = True) -> list[Proc
     roles = {pid: _role(pid, after, ranks) for pid in after}
     order = sorted(after, key=lambda pid: (roles[pid] != "main", roles[pid] != "worker", pid))
     deadline = time.monotonic() + STACKS_S
-    stacks = {pid: _stack(pid, pause=pause) for pid in order[:MAX_STACKS] if time.monotonic() < deadline}
+    stops = {pid: pause and not waits_for_memory(after[pid].wchan) for pid in order}  # who waits there does not stop for anybody
+    stacks = {pid: _stack(pid, pause=stops[pid]) for pid in order[:MAX_STACKS] if time.monotonic() < deadline}
     roles |= {pid: "miner" for pid, (stack, _) in stacks.items() if roles[pid] == "worker" and mines(stack)}
     return [
         ProcessSeen(
@@ -104,6 +106,17 @@ def _look(pid: int) -> Look | None:
     except (OSError, ValueError, IndexError):
         return None
     return Look(ppid=ppid, name=head.partition("(")[2], state=state, wchan=_wchan(process), threads=threads, cpu_s=cpu_s, command=command)
+
+
+def waits_for_memory(wchan: str) -> bool:
+    """Whether it waits in the kernel until somebody makes room below the memory limit of its group, which has no OOM killer (version 1,
+    memory.oom_control).  It is in state D."""
+    return wchan.startswith(NO_OOM_KILLER)
+
+
+def wchan_of(pid: int) -> str:
+    """The kernel function in which its main thread sleeps; "": none, or unknown."""
+    return _wchan(Path(f"/proc/{pid}"))
 
 
 def _wchan(process: Path) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from matrix.evidence.processes import waits_for_memory, wchan_of
 from matrix.runner.cgroup import Group, kill_until_none
 from matrix.runner.leftovers import descendants, short_file
 
@@ -61,7 +62,7 @@ class Tree:
             state, cpu = state_and_cpu(pid)
             used += max(0.0, cpu - self._cpu.get(pid, 0.0))
             self._cpu[pid] = cpu
-            states.add(state)
+            states.add("waits for memory" if state == "D" and waits_for_memory(wchan_of(pid)) else state)
         return Activity(cpu_s=used, on_disk="D" in states, runnable="R" in states)
 
     def kill(self, *, patience_s: float = 10) -> int:

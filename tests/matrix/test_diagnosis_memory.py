@@ -20,6 +20,7 @@ from matrix.records import (
     MemoryCurve,
     Observation,
     ProcessMemory,
+    ProcessSeen,
     Progress,
     SignalSent,
     Slope,
@@ -55,6 +56,20 @@ def killed(curve: MemoryCurve | None = None, *processes: ProcessMemory, **facts:
 def lived(peak: int, *processes: ProcessMemory, curve: MemoryCurve | None = None) -> dict[str, Any]:
     held = dataclasses.replace(LIMIT, oom_kills=0, peak_tree_pss_bytes=peak, processes=[MAIN, *processes])
     return {"exit": Exit(returncode=0), "memory": held, "progress": Progress(last_step=40), "curve": curve}
+
+
+def test_memory_that_stands_still_at_its_limit_is_judged_as_one_that_the_kernel_killed_for_it() -> None:
+    """Version 1 with memory.oom_control: the kernel lets it wait, in state D, until somebody makes room."""
+    waits = ProcessSeen(pid=7, ppid=1, role="main", name="python", state="D", wchan="mem_cgroup_oom_synchronize", window_s=1.0)
+    stopped = Exit(returncode=-9, signal="SIGKILL", ended_by="idle")
+    facts = killed(GROWING, exit=stopped, memory=dataclasses.replace(LIMIT, oom_kills=0, processes=[MAIN]), processes=[waits])
+    found = verdict({("u", 1): facts, ("v", 1): lived(300 * MIB), ("v", 2): lived(300 * MIB)})
+    best = found.ranking[0]
+    assert best.cause == memory_causes.RETENTION
+    assert any("no OOM killer is allowed" in fact.fact for fact in best.supports)
+    on_disk = {**facts, "processes": [dataclasses.replace(waits, wchan="io_schedule")]}
+    other = verdict({("u", 1): on_disk, ("v", 1): lived(300 * MIB), ("v", 2): lived(300 * MIB)})
+    assert other.ranking[0].cause not in memory_causes.NAMES
 
 
 def workers(count: int, each: int) -> list[ProcessMemory]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from matrix.diagnosis import judge
+from matrix.diagnosis.hangs import classes
 from matrix.evidence import cores, native_stacks
 from matrix.evidence.deaths import initiating
 from matrix.evidence.signals import watch
@@ -207,6 +208,29 @@ def test_a_kernel_oom_in_a_group_that_the_child_made_below_ours_is_seen(observe:
     """
     seen = observe(program, memory=1024 * MIB)
     assert (seen.exit.signal, seen.memory.oom_kills) == ("SIGKILL", 1)
+    assert judge.outcome(seen).signature == "SIGKILL:memory"
+
+
+@needs_v1
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to take the OOM killer away")
+@pytest.mark.parametrize("forked", [False, True], ids=["alone", "in a child"])
+def test_who_waits_for_room_below_a_memory_limit_without_an_oom_killer_died_of_memory_and_is_not_waited_for_as_for_a_disk(
+    observe: Observe, forked: bool
+) -> None:
+    program = f"""
+        import os
+        from pathlib import Path
+        own = next(line.split(":", 2)[2] for line in Path("/proc/self/cgroup").read_text().splitlines() if ":memory:" in line)
+        (Path("/sys/fs/cgroup/memory") / own.strip("/") / "memory.oom_control").write_text("1")
+        print("step 1", flush=True)
+        if not {forked} or os.fork() == 0:
+            x = []
+            while True: x.append(b"x" * (4 << 20))
+        os.wait()
+    """
+    seen = observe(program, memory=96 * MIB, limits=Limits(idle_s=2.0, stall_s=40.0, wall_s=60.0))
+    assert (seen.exit.ended_by, seen.memory.oom_kills) == ("idle", 0)
+    assert "memory limit" in classes(seen).values()
     assert judge.outcome(seen).signature == "SIGKILL:memory"
 
 
