@@ -285,6 +285,7 @@ class ExitCall:
     status: str
     where: str  # "file.py:12 in f"
     time_s: float
+    installed: bool | None = None  # whether the caller is code of an installed package; None: unknown
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

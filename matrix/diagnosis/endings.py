@@ -46,6 +46,7 @@ CPU = "cpu"  # the device that every framework calls so: an axis on which it sur
 MISFITS: dict[MessageKind, float] = {"numpy abi": 4.0, "missing symbol": 4.5, "missing library": 3.0}  # nats of the loader's complaints
 ON_DEVICE: tuple[MessageKind, ...] = ("cuda assert", "cuda error")
 ENDS_S = 1.0  # from the call to the interpreter's end; what came before did not end the main thread
+OWN = 1.0  # nats of an exit that the program's own code called: by it alone nothing is confirmed
 LOADER_GIVES_UP = 127  # glibc's ld.so, when a function that is called first now is nowhere
 
 CAUSES = (
@@ -186,7 +187,15 @@ def _cascade(death: Observation, first: Death) -> Iterator[Finding]:
     elif first.status is not None:
         yield finding(EXIT, "silent exit", death, 2.5, f"{who} ended by {how}, without a signal and without a traceback of its own")
         for call in _calls_of(death, first.pid)[-1:]:
-            yield finding(EXIT, "who", death, 2.0, f"{call.call}({call.status}) was called in it at {call.where}", "hook.jsonl")
+            yield _who(death, call)
+
+
+def _who(death: Observation, call: ExitCall) -> Finding:
+    """A library that exits leaves its user no choice; the program's own code may have decided so, and nothing shows that it did not."""
+    fact = f"{call.call}({call.status}) was called at {call.where}"
+    if call.installed:
+        return finding(EXIT, "who", death, 2.0, f"{fact}, in an installed package", "hook.jsonl")
+    return finding(EXIT, "who", death, OWN, f"{fact}, by the program's own code", "hook.jsonl")
 
 
 def _calls_of(death: Observation, pid: int) -> list[ExitCall]:
@@ -223,13 +232,16 @@ def _exit(death: Observation) -> Iterator[Finding]:
     yield finding(EXCEPTION, "traceback", death, -5.0, "no traceback was printed" if not error else after, "stderr.log")
     yield from launchers.findings(death)
     fact = f"it ended with exit status {status} by itself, {'and not by the exception that it printed' if error else 'without a traceback'}"
-    yield finding(EXIT, "silent exit", death, 2.5, fact)
-    if native:
+    began = launchers.handed_on(death)
+    handed = f", as {began.role} {began.pid} had done before with status {began.status}" if began else ""
+    yield finding(EXIT, "silent exit", death, 2.5, f"{fact}{handed}")
+    calls = [call for call in death.exit_calls if began is None or call.pid == began.pid]
+    if native and began is None:
         yield finding(EXIT, "who", death, 2.5, "native code ended the process: the interpreter did not get to its own end", "hook.jsonl")
-    elif left:
-        yield finding(EXIT, "who", death, 2.0, f"{left} ended the process", "hook.jsonl")
-    if call := _exit_within(death.exit_calls):
-        yield finding(EXIT, "who", death, 2.0, f"{call.call}({call.status}) was called at {call.where}", "hook.jsonl")
+    elif call := _exit_within(calls):
+        yield _who(death, call)
+    elif left and began is None:
+        yield finding(EXIT, "who", death, OWN, f"{left} ended the process", "hook.jsonl")
     elif status == 0 and death.exit.left_by == "interpreter":
         yield finding(EXIT, "who", death, 0.5, "the interpreter reached its own end, with status 0", "hook.jsonl")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from matrix.diagnosis.cause import finding
 from matrix.diagnosis.signals import EXIT, TIME
 from matrix.evidence.deaths import initiating
-from matrix.records import Finding, Observation, SignalSent
+from matrix.records import Death, Finding, Observation, SignalSent
 
 SILENT_S, SILENT = 1.0, 3.0  # seconds, and times the longest gap between steps, without a step
 TIMED_OUT = 124  # the status of timeout(1)
@@ -25,6 +25,19 @@ def findings(death: Observation) -> Iterator[Finding]:
         yield finding(EXIT, "handed on", death, -3.0, fact)
     else:
         yield finding(TIME, "sender", death, 1.5, fact)
+
+
+def handed_on(death: Observation) -> Death | None:
+    """A helper whose bad status the main process took over, or after whose end it left at once: what that called is not its own doing."""
+    if death.exit.returncode in (None, 0):
+        return None
+    main = next((one for one in death.deaths if one.role == "main"), None)
+    end_s = death.wall_s if main is None or main.time_s is None else main.time_s
+    ended = [one for one in death.deaths if one.role != "main" and one.status and one.time_s is not None and one.time_s <= end_s]
+    last = max(ended, key=lambda one: one.time_s or 0.0, default=None)
+    if last is None or (last.status != death.exit.returncode and end_s - (last.time_s or 0.0) > SILENT_S):
+        return None
+    return last
 
 
 def after_silence(death: Observation, time_s: float | None) -> bool:

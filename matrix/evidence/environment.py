@@ -68,8 +68,7 @@ def read_hook(path: Path, started_unix_s: float) -> HookFacts:
         elif record["kind"] == "fork":
             facts.forks.append(_fork(record, time_s))
         elif record["kind"] == "exit":
-            where = _short(record["where"])
-            facts.exit_calls.append(ExitCall(pid=record["pid"], call=record["call"], status=record["status"], where=where, time_s=time_s))
+            facts.exit_calls.append(_exit_call(record, time_s))
         elif record["kind"] == "rlimit":
             limit = LimitSet(pid=record["pid"], name=record["name"], soft=record["soft"], hard=record["hard"], time_s=time_s)
             facts.limits.append(limit)
@@ -78,6 +77,17 @@ def read_hook(path: Path, started_unix_s: float) -> HookFacts:
         elif record["kind"] == "end":
             facts.exit_calls.append(ExitCall(pid=record["pid"], call=END, status="", where="", time_s=time_s))
     return facts
+
+
+def _exit_call(record: dict[str, Any], time_s: float) -> ExitCall:
+    return ExitCall(
+        pid=record["pid"],
+        call=record["call"],
+        status=record["status"],
+        where=_short(record["where"]),
+        time_s=time_s,
+        installed=record.get("installed"),
+    )
 
 
 def kept(environment: Mapping[str, str]) -> dict[str, str]:

@@ -128,9 +128,10 @@ def test_a_process_that_was_stopped_was_sent_a_signal_whatever_its_session_is() 
 
 
 def test_a_worker_that_left_by_exit_before_a_hang_is_a_librarys_exit() -> None:
-    call = ExitCall(pid=8, call="os._exit", status="255", where="codec.py:9 in decode", time_s=1.0)
+    call = ExitCall(pid=8, call="os._exit", status="255", where="codec.py:9 in decode", time_s=1.0, installed=True)
     facts = hung(processes=[WAITS], deaths=ended("worker", status=255)[:1], exit_calls=[call])
     assert confirmed(of(facts)) == "library_exit"
+    assert confirmed(of({**facts, "exit_calls": [dataclasses.replace(call, installed=False)]})) is None
 
 
 # ------------------------------------------------------------------ exceptions that only follow
@@ -162,16 +163,41 @@ def test_a_helper_that_the_program_ended_itself_did_not_begin_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "after_s", "grade"), [("__call__", 0.1, "confirmed"), ("<module>", 0.1, "supported"), ("run", 4.0, "supported")]
+    ("where", "after_s", "installed", "grade"),
+    [
+        ("__call__", 0.1, True, "confirmed"),
+        ("<module>", 0.1, True, "supported"),
+        ("run", 4.0, True, "supported"),
+        ("main", 0.1, False, "supported"),
+        ("main", 0.1, None, "supported"),
+    ],
 )
-def test_an_exit_from_within_a_function_is_known_by_its_place(where: str, after_s: float, grade: str) -> None:
+def test_an_exit_from_within_a_function_of_a_package_is_known_by_its_place_and_one_of_the_program_may_be_its_decision(
+    where: str, after_s: float, installed: bool | None, grade: str
+) -> None:
     calls = [
-        ExitCall(pid=7, call="sys.exit", status="0", where=f"job.py:28 in {where}", time_s=1.0),
+        ExitCall(pid=7, call="sys.exit", status="0", where=f"job.py:28 in {where}", time_s=1.0, installed=installed),
         ExitCall(pid=7, call="interpreter end", status="", where="", time_s=1.0 + after_s),
     ]
     ending = {"exit": Exit(returncode=0, left_by="interpreter"), "exit_calls": calls}
     found = of({**lived(), **ending, "progress": Progress(last_step=9, finished_line=False)}).ranking[0]
     assert (found.cause, found.grade) == ("library_exit", grade)
+
+
+@pytest.mark.parametrize(("status", "gone_s", "grade"), [(3, 2.0, "suspected"), (9, 8.9, "suspected"), (9, 2.0, "confirmed")])
+def test_the_exit_of_a_launcher_that_hands_on_what_it_started_ended_with_is_not_its_own(status: int, gone_s: float, grade: str) -> None:
+    """It takes the status over, or leaves at once."""
+    job = Death(pid=8, role="other", signal=None, status=status, time_s=gone_s)
+    main = Death(pid=7, role="main", signal=None, status=3, time_s=9.0, part="initiating")
+    calls = [
+        ExitCall(pid=7, call="sys.exit", status="3", where="launch/run.py:30 in main", time_s=8.95, installed=True),
+        ExitCall(pid=7, call="interpreter end", status="", where="", time_s=9.0),
+    ]
+    facts = failed(exit=Exit(returncode=3, left_by="interpreter"), deaths=[job, main], exit_calls=calls, wall_s=9.1)
+    assert first(facts) == "library_exit"
+    assert of(facts).ranking[0].grade == grade
+    within = ExitCall(pid=8, call="os._exit", status="3", where="codec.py:9 in decode", time_s=gone_s, installed=True)
+    assert confirmed(of({**facts, "exit_calls": [within, *calls]})) == "library_exit"
 
 
 def test_a_launcher_that_ends_its_job_for_its_time_is_told_from_a_library_that_exits() -> None:
@@ -204,7 +230,7 @@ def test_a_launcher_that_kills_a_silent_process_is_a_watchdog_and_one_that_clear
 
 
 def test_a_logged_traceback_before_os_exit_did_not_end_it() -> None:
-    call = ExitCall(pid=7, call="os._exit", status="1", where="guard.py:3 in leave", time_s=1.0)
+    call = ExitCall(pid=7, call="os._exit", status="1", where="guard.py:3 in leave", time_s=1.0, installed=True)
     facts = failed(exit=Exit(returncode=1, left_by="os._exit"), python_error=raised("ValueError", "logged"), exit_calls=[call])
     assert confirmed(of(facts)) == "library_exit"
 

@@ -78,7 +78,17 @@ def test_an_exit_is_recorded_with_its_status_and_place(tmp_path: Path) -> None:
     assert run(tmp_path, "-c", "import sys\ndef leave(): sys.exit('no data')\nleave()").returncode == 1
     (record,) = records(tmp_path, "exit")
     assert (record["call"], record["status"], record["where"]) == ("sys.exit", "no data", "<string>:2 in leave")
+    assert record["installed"] is False
     assert len(records(tmp_path, "end")) == 1
+
+
+def test_an_exit_that_an_installed_package_calls_is_told_from_one_of_the_program(tmp_path: Path) -> None:
+    package = tmp_path / "site-packages" / "codec.py"
+    package.parent.mkdir()
+    package.write_text("import os\ndef decode(): os._exit(4)\n")
+    assert run(tmp_path, "-c", f"import sys; sys.path.insert(0, {str(package.parent)!r}); import codec; codec.decode()").returncode == 4
+    (record,) = records(tmp_path, "exit")
+    assert record["installed"] is True and record["where"].endswith("codec.py:2 in decode")
 
 
 def test_os_exit_is_recorded_and_there_is_no_end(tmp_path: Path) -> None:

@@ -291,11 +291,16 @@ def watch_limits() -> None:
 @safely
 def exit_called(call: str, status: object) -> None:
     frame = caller(sys._getframe(1))
-    where = ""
+    where, installed = "", None
     if frame is not None:
         code = frame.f_code
-        where = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
-    record("exit", call=call, status=str(status)[:200], where=where)
+        where, installed = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}", is_installed(code.co_filename)
+    record("exit", call=call, status=str(status)[:200], where=where, installed=installed)
+
+
+def is_installed(path: str) -> bool:
+    """Whether a file belongs to an installed package, and not to the program; Python itself only hands on what it is asked for."""
+    return not {"site-packages", "dist-packages"}.isdisjoint(path.split(os.sep))
 
 
 def watch_exits() -> None:
