@@ -114,9 +114,13 @@ class Settings:
         )
 
     def _of_user(self, last: _Last) -> list[Bound]:
-        """What all processes of a user share and this one had half of or more.  The kernel refuses it in the words of too many files."""
-        most, count = self._watchers, last.used.get("inotify", 0)
-        return [Bound(name="inotify", soft=most, hard=most, used=count)] if most and 2 * count >= most else []
+        """What all processes of a user share and this one had much of.  The kernel refuses it in the words of too many files."""
+        return _if_much("inotify", self._watchers, last.used.get("inotify", 0))
+
+
+def _if_much(name: str, most: int | None, used: int) -> list[Bound]:
+    """What one process has half of or more, of a limit that few ever get near."""
+    return [Bound(name=name, soft=most, hard=most, used=used)] if most and 2 * used >= most else []
 
 
 def _number(path: Path) -> int | None:
@@ -167,19 +171,17 @@ def of_group(last: _Last) -> list[Bound]:
 
 
 def with_mappings(found: list[ProcessSettings], counts: Mapping[int, int], roles: Mapping[int, str]) -> list[ProcessSettings]:
-    """Adds how many mappings of memory a process had, by pid, where they were half of what the kernel allows or more: few ever get near.
+    """Adds how many mappings of memory a process had, by pid, where they were much of what the kernel allows.
 
     Also of one that was gone before the first look, as its core tells."""
     most = _number(MAPPINGS) if counts else None
-    if most is None:
-        return found
-    bounds = {pid: Bound(name="maps", soft=most, hard=most, used=count) for pid, count in counts.items() if count * 2 >= most}
+    bounds = {pid: much for pid, count in counts.items() if (much := _if_much("maps", most, count))}
     unseen = [
         ProcessSettings(pid=pid, role=roles.get(pid, "other"), last_s=0.0, bounds=[])
         for pid in bounds
         if all(one.pid != pid for one in found)
     ]
-    return [dataclasses.replace(one, bounds=[*one.bounds, *filter(None, [bounds.get(one.pid)])]) for one in [*found, *unseen]]
+    return [dataclasses.replace(one, bounds=[*one.bounds, *bounds.get(one.pid, [])]) for one in [*found, *unseen]]
 
 
 def with_own(found: list[Bound], own: Sequence[LimitSet], last: _Last) -> list[Bound]:

@@ -10,7 +10,7 @@ import dataclasses
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +19,7 @@ from matrix.watch import slurm
 from matrix.watch.cgroups import Place, around
 
 Unit = Literal["bytes", "count", "s"]
+LimitOf = Callable[[Place], int | None]
 LIMITS = re.compile(r"^(Max cpu time|Max open files|Max address space) +(\d+)\b", re.M)
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -83,10 +84,7 @@ class Bounds:
 
     def memory_limit(self) -> int | None:
         """The tightest of the groups around it."""
-        return min((limit for place in self.memory_groups if (limit := place.memory_limit())), default=None)
-
-    def _slowed_from(self) -> int | None:
-        return min((limit for place in self.slowing_groups if (limit := place.slowed_from())), default=None)
+        return _least(self.memory_groups, Place.memory_limit)
 
     def read(self, pids: Iterable[int], rooms: Sequence[Filesystem], names: Mapping[int, str]) -> Iterator[Reading]:
         """`rooms`: file systems as last seen; `names`: of processes, where they have one."""
@@ -103,12 +101,8 @@ class Bounds:
             yield Reading(name=f"disk space at {room.folder}", unit="bytes", used=used, limit=room.total_bytes, where=room.kind)
 
     def _memory(self) -> Iterator[Reading]:
-        for place in self.memory_groups:
-            if (used := place.memory_used()) is not None and (limit := place.memory_limit()):
-                yield Reading(name="memory of the cgroup", unit="bytes", used=used, limit=limit, where=str(place.folder))
-        for place in self.slowing_groups:
-            if (used := place.memory_used()) is not None and (limit := place.slowed_from()):
-                yield Reading(name=SLOWED, unit="bytes", used=used, limit=limit, where=str(place.folder))
+        yield from _memory_of("memory of the cgroup", self.memory_groups, Place.memory_limit)
+        yield from _memory_of(SLOWED, self.slowing_groups, Place.slowed_from)
         now = _meminfo()
         if now and (total := now["MemTotal"] + now["SwapTotal"]):
             free = now["MemAvailable"] + now["SwapFree"]
@@ -135,7 +129,11 @@ class Bounds:
     def first(self) -> list[str]:
         """What was found, in words for the beginning."""
         found = [f"memory {size(limit)} ({place.folder})" for place in self.memory_groups[:1] if (limit := self.memory_limit())]
-        found += [f"memory {size(least)}, then the kernel slows it down (memory.high)"] if (least := self._slowed_from()) else []
+        found += (
+            [f"memory {size(least)}, then the kernel slows it down (memory.high)"]
+            if (least := _least(self.slowing_groups, Place.slowed_from))
+            else []
+        )
         if self.ends_unix_s is not None:
             found.append(f"the job's time ends at {clock(self.ends_unix_s)}")
         return found
@@ -145,6 +143,16 @@ class Bounds:
         if not groups:
             return []
         return [f"memory.oom.group is set in {groups[0].folder}: an OOM kill there would end this recorder too; its files stay"]
+
+
+def _least(places: Sequence[Place], limit_of: LimitOf) -> int | None:
+    return min((limit for place in places if (limit := limit_of(place))), default=None)
+
+
+def _memory_of(name: str, places: Sequence[Place], limit_of: LimitOf) -> Iterator[Reading]:
+    for place in places:
+        if (used := place.memory_used()) is not None and (limit := limit_of(place)):
+            yield Reading(name=name, unit="bytes", used=used, limit=limit, where=str(place.folder))
 
 
 def tightening(places: Sequence[Place]) -> list[Place]:
