@@ -34,7 +34,7 @@ from matrix.spec import Spec
 
 STACKS_WANTED = 4  # deaths with native stacks; of the others only the libraries are read (a whole core costs about a second)
 TICK_S = 0.25
-MOST_CELLS = 4  # runs that are asked for to see whether it is one sample of the data that kills
+MOST_CELLS = 5  # runs that are asked for to see whether it is one sample of the data that kills
 LEFT_OPEN = 0.5  # share of what a probe tells early that the contrast would not have told in the end
 
 

@@ -117,12 +117,20 @@ def ahead(death: Observation) -> int:
 
 
 def steady(deaths: Iterable[Observation]) -> bool:
-    """Whether they come at one step of their cell, and one cell has died twice, so that this is known."""
+    """Whether they come at one step of their cell, as far as cells have died more than once."""
+    return all(max(map(step, each)) <= min(step(death) + ahead(death) for death in each) for each in _by_cell(deaths))
+
+
+def repeated(deaths: Iterable[Observation]) -> bool:
+    """Whether a cell has died twice: else it is not known that its deaths come at one step."""
+    return any(len(each) > 1 for each in _by_cell(deaths))
+
+
+def _by_cell(deaths: Iterable[Observation]) -> list[list[Observation]]:
     cells: dict[str, list[Observation]] = {}
     for death in deaths:
         cells.setdefault(describe_cell(death.trial.cell), []).append(death)
-    alike = all(max(map(step, each)) <= min(step(death) + ahead(death) for death in each) for each in cells.values())
-    return alike and any(len(each) > 1 for each in cells.values())
+    return list(cells.values())
 
 
 def size_of(cell: Cell, size: tuple[str, ...]) -> int:
@@ -148,7 +156,7 @@ def _two(cells: Sequence[Cell], varied: Sequence[str]) -> Iterator[Order]:
 
 def _fitting(case: Case, crashed: Sequence[Observation], sizes: Sequence[tuple[str, ...]], orders: Iterable[Order]) -> list[Idea]:
     found = (_idea(crashed, size, order) for order in orders for size in sizes if not set(order.axes) & set(size))
-    fitting = [idea for idea in found if idea and idea.shown and not _went_past(case, crashed, idea)]
+    fitting = [idea for idea in found if idea and idea.shown and idea.agree >= len(idea.order.axes) and not _went_past(case, crashed, idea)]
     simplest = min((idea.parts for idea in fitting), default=None)
     return [idea for idea in fitting if idea.parts == simplest]
 

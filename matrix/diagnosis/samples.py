@@ -15,7 +15,7 @@ from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import finding
 from matrix.diagnosis.native import crash_signal, heap_is_damaged
 from matrix.diagnosis.native_causes import NATIVE_CRASH
-from matrix.diagnosis.places import APART, Idea, ahead, ideas, size_of, steady, step
+from matrix.diagnosis.places import APART, Idea, ahead, ideas, repeated, size_of, steady, step
 from matrix.records import Cell, Finding, Observation, Value
 
 CORRUPT = "corrupt_input_data"
@@ -27,7 +27,7 @@ FAR = 1 << 30  # bytes: no table is so large that a count leads there
 def findings(case: Case) -> Iterator[Finding]:
     crashed = _crashes(case)
     found = ideas(case, crashed)
-    if not found:
+    if not found or not repeated(crashed):
         return
     idea = found[0]
     batch = f"if {' times '.join(idea.size)} is the size of a batch"
@@ -66,10 +66,13 @@ def _in_two_orders(crashed: Sequence[Observation], found: Sequence[Idea], batch:
 
 # ------------------------------------------------------------------ what to ask
 def question(case: Case, allowed: Callable[[Cell], bool], values: Mapping[str, Sequence[Value]]) -> Cell | None:
-    """A cell whose death would show more of whether it is one sample: in steps of another size in another order, then with each axis that
-    may change the order and that no death tells about yet, then with one that may be the seed.  `values`: of all axes."""
+    """A cell whose death would show more of whether it is one sample: the known-bad one once more, in steps of another size in another
+    order, then with each axis that may change the order and that no death tells about yet, then with one that may be the seed.
+    `values`: of all axes."""
     crashed = _crashes(case)
     found = ideas(case, crashed)
+    if found and not repeated(crashed):
+        return case.known_bad if len(case.bad_deaths) == 1 else None  # that of another kind once as well is enough of that
     if all(idea.of_a_record for idea in found):  # or there is none
         return None
     ran = [run.trial.cell for run in case.unprobed]

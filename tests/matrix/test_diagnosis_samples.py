@@ -223,6 +223,8 @@ def timed(each: Observation, *, seconds: float) -> Progress:
 def test_a_cell_that_died_at_two_steps_shows_that_no_sample_decides() -> None:
     assert said(*TWO_ORDERS, death(3)) is None
     assert said(*TWO_ORDERS[1:]) is None  # none died twice: nobody knows
+    assert asked(*TWO_ORDERS[1:]) == BAD
+    assert asked(*TWO_ORDERS[2:]) is None  # the known-bad cell died of something else
 
 
 def test_places_in_a_simple_ratio_or_in_that_of_the_values_are_of_something_that_fills_up_faster() -> None:
