@@ -17,7 +17,6 @@ from pathlib import Path
 from matrix import records
 from matrix.evidence import signals
 from matrix.evidence.exits import ExitWatch
-from matrix.evidence.fault import mapped_files
 from matrix.evidence.kernel import SystemLog, system_log
 from matrix.evidence.processes import autopsy
 from matrix.evidence.progress import ProgressParser
@@ -30,6 +29,7 @@ from matrix.runner.job import child_environment, core_plan, fresh_copy, probed
 from matrix.runner.job import context as context
 from matrix.runner.launcher import Child, Guardian, Launch
 from matrix.runner.leftovers import remove_shared_objects, shared_objects
+from matrix.runner.mappings import Mappings
 from matrix.runner.observe import Raw, observe
 from matrix.runner.output import CappedFile, pipes
 from matrix.runner.patience import Patience
@@ -92,10 +92,7 @@ class Supervisor:
         self.ended_by: EndedBy = "itself"
         self.ending_s: float | None = None
         self.processes: list[ProcessSeen] = []
-        self.maps: dict[int, str] = {}
-        self.mapped_unix_s: dict[tuple[int, str], float] = {}
-        self.cwds: dict[int, Path] = {}
-        self._maps_size: dict[int, int] = {}
+        self.mappings = Mappings()
         self._finished_seen = False
         self._look_at_once = False
         self.paused_s = 0.0
@@ -129,7 +126,7 @@ class Supervisor:
                 if self.signals:
                     self.signals.read()  # while it has a name
             leftovers = self.tree.kill() if child.pid else 0
-            remove_shared_objects({inode for text in self.maps.values() for inode in shared_objects(text)})
+            remove_shared_objects({inode for text in self.mappings.texts.values() for inode in shared_objects(text)})
             self.exits.read()
             self._drain(readers, sinks)
             for sink in sinks.values():
@@ -251,26 +248,16 @@ class Supervisor:
             sampler.look(now, pids, self.tree.main)
         activity = self.tree.activity(pids)
         for pid in sorted(pids)[:16]:
-            self._keep_maps(pid)
+            self.mappings.keep(pid)
         runnable = activity.runnable
         if self.job.watch:
-            runnable |= self.surroundings.look(now, pids, self.tree.main, self.maps, at_once=at_once) > 0
+            runnable |= self.surroundings.look(now, pids, self.tree.main, self.mappings.texts, at_once=at_once) > 0
             self.exits.follow(pids - {self.tree.main})
         self.patience.saw_activity(now, activity.cpu_s, on_disk=activity.on_disk, runnable=runnable)
         if self.signals:
             self.signals.read()  # while those who sent them have a name
         live.step, live.total = self.parser.last_step, self.parser.total_steps
         live.rss_bytes, live.last_line = sampler.last_total, self.parser.last_line
-
-    def _keep_maps(self, pid: int) -> None:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            size = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
-            if size and size != self._maps_size.get(pid):
-                self.maps[pid] = Path(f"/proc/{pid}/maps").read_text(errors="replace")
-                self._maps_size[pid] = size
-                for path in mapped_files(self.maps[pid]):
-                    self.mapped_unix_s.setdefault((pid, path), time.time())
-                self.cwds[pid] = Path(f"/proc/{pid}/cwd").readlink()
 
     # -------------------------------------------------------------- ending it
     def _judge(self, now: float, stop: threading.Event, sampler: Sampler) -> None:
@@ -290,7 +277,7 @@ class Supervisor:
     def _end(self, why: EndedBy) -> None:
         if why in ("startup", "idle", "stall", "starved", "wall"):
             for pid in self.tree.pids():
-                self._keep_maps(pid)
+                self.mappings.keep(pid)
             self.processes = autopsy(self.tree.pids(), AUTOPSY_WINDOW_S)
         self.ended_by = why
         self.ending_s = self._now()
@@ -330,9 +317,9 @@ class Supervisor:
             group=self.group,
             core=self.core,
             kernel=kernel,
-            maps=self.maps,
-            mapped_unix_s=self.mapped_unix_s,
-            cwds=self.cwds,
+            maps=self.mappings.texts,
+            mapped_unix_s=self.mappings.seen_unix_s,
+            cwds=self.mappings.cwds,
             processes=self.processes,
             dropped_bytes=sum(sink.dropped_bytes for sink in sinks.values()),
             hook=self.job.hook,

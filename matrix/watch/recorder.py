@@ -21,6 +21,7 @@ from matrix.evidence.progress import ProgressParser
 from matrix.records import EndedBy, ProcessSeen
 from matrix.runner.attempt import PAUSE_S
 from matrix.runner.cgroup import Group
+from matrix.runner.mappings import Mappings
 from matrix.runner.observe import Raw
 from matrix.runner.output import CappedFile
 from matrix.runner.patience import Limits, Patience
@@ -107,9 +108,7 @@ class Recorder:
         limits = Limits(startup_s=STARTUP_FACTOR * options.hang_s, idle_s=options.hang_s, stall_s=STALL_FACTOR * options.hang_s)
         self.patience = Patience(limits, expects_steps=False)
         self.processes: list[ProcessSeen] = []
-        self.maps: dict[int, str] = {}
-        self.cwds: dict[int, Path] = {}
-        self._maps_size: dict[int, int] = {}
+        self.mappings = Mappings()
         self._sinks = {name: CappedFile(folder / f"{name}.log") for name in ("stdout", "stderr")}
         self._hang: EndedBy | None = None
         self._parse_pace = Pace(PARSE_COSTS)
@@ -257,9 +256,9 @@ class Recorder:
         if now >= self._maps_pace.next_s:
             began = time.thread_time()
             for pid in sorted(pids)[:MOST_MAPS]:
-                self._keep_maps(pid)
+                self.mappings.keep(pid)
             self._maps_pace.spent(now, 0.0, time.thread_time() - began)
-        runnable = activity.runnable | (self.surroundings.look(now, pids, self.tree.main, self.maps) > 0)
+        runnable = activity.runnable | (self.surroundings.look(now, pids, self.tree.main, self.mappings.texts) > 0)
         self.patience.saw_activity(now, activity.cpu_s, on_disk=activity.on_disk, runnable=runnable)
         self.exits.read()
         self.exits.follow(pids)
@@ -273,14 +272,6 @@ class Recorder:
         self._judge(now)
         self.governor.look(now)
         self.seen.slowest = max(self.seen.slowest, self.governor.factor)
-
-    def _keep_maps(self, pid: int) -> None:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            size = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
-            if size and size != self._maps_size.get(pid):
-                self.maps[pid] = Path(f"/proc/{pid}/maps").read_text(errors="replace")
-                self._maps_size[pid] = size
-                self.cwds[pid] = Path(f"/proc/{pid}/cwd").readlink()
 
     def _foresee(self, now: float, pids: set[int]) -> None:
         began = time.thread_time()
@@ -337,7 +328,7 @@ class Recorder:
             return
         self._hang = overdue
         for pid in self.tree.pids():
-            self._keep_maps(pid)
+            self.mappings.keep(pid)
         self.processes = autopsy(self.tree.pids(), AUTOPSY_WINDOW_S, pause=self.options.stop)
         text = words.hang(overdue, self.patience, now, self.processes)
         self.seen.hangs.append(Hang(kind=overdue, at_s=round(now, 3), text=text, processes=self.processes))
@@ -371,8 +362,9 @@ class Recorder:
             group=self.group,
             core=self.core,
             kernel=kernel,
-            maps=self.maps,
-            cwds=self.cwds,
+            maps=self.mappings.texts,
+            mapped_unix_s=self.mappings.seen_unix_s,
+            cwds=self.mappings.cwds,
             processes=self.processes if hung else [],
             dropped_bytes=sum(sink.dropped_bytes for sink in self._sinks.values()),
             hook=self.options.hook,
