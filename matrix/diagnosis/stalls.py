@@ -136,15 +136,17 @@ def _slow(case: Case, death: Observation) -> Iterator[Finding]:
         yield finding(STALL, "states", death, -2.0, f"it was slow without using the processor: {where}")
     elif busy:
         yield finding(STALL, "states", death, 0.75, "it was slow and used the processor all the time")
-    why = list(_why_slow(death, other))
+    why = list(_why_slow(case, death, other))
     yield from why
     if busy and not why and (work := _more_work(case, death)):
         yield finding(STALL, "more work", death, -2.5, work)
 
 
-def _why_slow(death: Observation, other: Observation | None) -> Iterator[Finding]:
-    """What more work in every step does not show, and the quick run `other` does not do either: that explains nothing."""
-    if _slows_down(death) and not (other and _slows_down(other)):
+def _why_slow(case: Case, death: Observation, other: Observation | None) -> Iterator[Finding]:
+    """What more work in every step does not show, and the quick run `other` does not do either, nor one of the same cell that came to its
+    end: that explains nothing."""
+    well = [*([other] if other else []), *case.survivors_of(death.trial.cell)]
+    if _slows_down(death) and not any(map(_slows_down, well)):
         first, second = death.progress.halves or (0, 0)
         fact = f"steps became ever slower: {first} in the first half of the time, {second} in the second"
         yield finding(STALL, "slower", death, 1.0, f"{fact}; so they do as well where there is more to do in each by design")

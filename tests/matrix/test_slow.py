@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from matrix.diagnosis import slow
+from matrix.diagnosis import judge, slow, stalls
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.verdict import build
 from matrix.evidence.progress import ProgressParser
@@ -203,6 +203,19 @@ def test_halves_that_differ_for_another_reason_are_no_stall(seen: str) -> None:
     gap = {"progress": dataclasses.replace(EVER_SLOWER["progress"], longest_gap_s=12.0)}  # of an evaluation
     found = verdict(EVER_SLOWER, slower) if seen == "quick runs do so too" else verdict(gap)
     assert found.ranking[0].grade == "suspected"
+
+
+def test_steps_that_become_ever_slower_in_a_run_of_the_same_cell_that_completed_are_no_stall() -> None:
+    whole = done(BAD, number=3, wall_s=28.0, progress=Progress(last_step=100, first_step_s=0.5, last_step_s=27.9, halves=(75, 25)))
+    runs = [cut(BAD, number=1, **EVER_SLOWER), done({**BAD, "bs": 8}, number=2, wall_s=6.0)]
+
+    def nats(*observations: Observation) -> float:
+        outcomes = {run.attempt: judge.outcome(run) for run in observations} | {"0001-0": Outcome(kind="died", signature=slow.SIGNATURE)}
+        result = Search(SPEC).result()
+        case = Case(known_bad=BAD, observations=observations, outcomes=outcomes, environments={}, result=result, signature=slow.SIGNATURE)
+        return sum(found.weight for found in stalls.findings(case) if found.cause == stalls.STALL)
+
+    assert nats(*runs, whole) < nats(*runs)
 
 
 def test_quick_runs_whose_output_was_read_at_once_do_not_tell_that_they_slow_down() -> None:
