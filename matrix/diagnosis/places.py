@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, permutations
 
 from matrix.diagnosis.case import Case
@@ -72,27 +72,32 @@ class Idea:
         return any(self._moved(one, other) for one, other in combinations(self.shown, 2))
 
     @property
-    def scattered(self) -> list[tuple[Key, Key]]:
-        """Pairs of orders that differ in the seed alone, and in which it comes at places far from each other."""
-        pairs = [(one, other) for one, other in combinations(self.places, 2) if len(one) == len(other) == 2 and one[0] == other[0]]
-        return [pair for pair in pairs if self._moved(*pair) and self._far(*pair)]
+    def scattered(self) -> bool:
+        """Whether it comes far later, or far earlier, under one value of the seed than under a smaller one and under a larger one: what
+        fills up the faster the larger a number is, or the slower, never does so, and in lots of random size not so far."""
+        groups: dict[Value, list[tuple[float, Span]]] = {}
+        for key, place in self.places.items():
+            if len(key) == 2 and is_number(key[1]):
+                groups.setdefault(key[0], []).append((float(key[1]), place))
+        triples = [three for group in groups.values() for three in combinations([place for _, place in sorted(group)], 3)]
+        return any(_peaks(*three, later=_far_later) or _peaks(*three, later=_far_earlier) for three in triples)
 
     @property
     def of_a_record(self) -> bool:
         """Whether it followed the sample and not the seed: what is drawn at random, and what fills up, does not stay where the seed
-        changes and the order does not, and move far where the seed changes the order."""
-        moved = any(one in self.shown or other in self.shown for one, other in self.scattered)
+        changes and the order does not, and move far to and fro where the seed changes the order."""
         known = self.agree >= COINCIDENCES and self.places_shown and self.told
-        return known and moved and self.stayed and (self.order.plain,) in self.shown
+        return known and self.scattered and self.stayed and (self.order.plain,) in self.shown and self.seeds_shown
+
+    @property
+    def seeds_shown(self) -> bool:
+        """Whether deaths of several sizes share a place where the seed changes the order."""
+        return any(len(key) == 2 for key in self.shown)
 
     def apart(self, one: Key, other: Key) -> bool:
         """Whether these are two places."""
         early, late = sorted((self.places[one], self.places[other]))
         return early[1] <= late[0]
-
-    def _far(self, one: Key, other: Key) -> bool:
-        early, late = sorted((self.places[one], self.places[other]))
-        return late[0] >= SCATTERED * early[1]
 
     def _moved(self, one: Key, other: Key) -> bool:
         """Whether neither place follows from the other by a simple ratio, or by that of an axis's values."""
@@ -102,6 +107,22 @@ class Idea:
             if isinstance(mine, int | float) and isinstance(theirs, int | float) and mine and theirs:
                 ratios += [abs(mine / theirs), abs(theirs / mine)]
         return not any(early[0] * ratio * (1 - RATIO_OFF) < late[1] and late[0] < early[1] * ratio * (1 + RATIO_OFF) for ratio in ratios)
+
+
+def is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _peaks(one: Span, middle: Span, other: Span, *, later: Callable[[Span, Span], bool]) -> bool:
+    return later(middle, one) and later(middle, other)
+
+
+def _far_later(one: Span, other: Span) -> bool:
+    return one[0] >= SCATTERED * other[1]
+
+
+def _far_earlier(one: Span, other: Span) -> bool:
+    return _far_later(other, one)
 
 
 # ------------------------------------------------------------------ deaths

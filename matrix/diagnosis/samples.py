@@ -15,11 +15,12 @@ from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import finding
 from matrix.diagnosis.native import crash_signal, heap_is_damaged
 from matrix.diagnosis.native_causes import NATIVE_CRASH
-from matrix.diagnosis.places import APART, Idea, ahead, ideas, repeated, size_of, steady, step
+from matrix.diagnosis.places import APART, Idea, ahead, ideas, is_number, repeated, size_of, steady, step
 from matrix.records import Cell, Finding, Observation, Value
 
 CORRUPT = "corrupt_input_data"
 WHY = "Does it die at the same sample of the data, in steps of another size, in another order or with another seed?"
+SEEDS = 3  # values of an axis, of which one may lie far from what those on both sides of it give
 NEAR = 0.1  # of the time that the steps took: moments within it are the same
 FAR = 1 << 30  # bytes: no table is so large that a count leads there
 
@@ -87,12 +88,19 @@ def _cells(case: Case, idea: Idea, crashed: Sequence[Observation], values: Mappi
         yield from _changed(case, idea, crashed, values).values()
     elif idea.order.seed is None and idea.told and not any(map(_may_count, crashed)):  # else no answer would confirm it
         groups = [[death for death in crashed if idea.order.key(death.trial.cell) == key] for key in idea.shown]
-        changed = [_changed(case, idea, deaths, values) for deaths in groups]
-        yield from (each[axis] for axis in values for each in changed if axis in each)
-    elif (seed := idea.order.seed) and idea.scattered and not idea.stayed:
-        plain = [death for death in crashed if len(idea.order.key(death.trial.cell)) == 1 and step(death) >= APART + ahead(death)]
-        drawn = dict.fromkeys(death.trial.cell[seed] for death in crashed)
-        yield from ({**death.trial.cell, seed: value} for death in plain for value in drawn)
+        seeds = {axis: known for axis, known in values.items() if _may_be_seed(known)}
+        changed = [_changed(case, idea, deaths, seeds) for deaths in groups]
+        yield from (each[axis] for axis in seeds for each in changed if axis in each)
+    elif (seed := idea.order.seed) and _may_be_seed(values[seed]):
+        moving = [death for death in crashed if len(idea.order.key(death.trial.cell)) == 2]
+        plain = [death for death in crashed if death not in moving and step(death) >= APART + ahead(death)]
+        asks = [(moving, not idea.scattered), (plain, not idea.stayed)]
+        yield from ({**death.trial.cell, seed: value} for deaths, open_ in asks if open_ for death in deaths[:1] for value in values[seed])
+
+
+def _may_be_seed(values: Sequence[Value]) -> bool:
+    """Whether it has values enough to tell a seed from a number that something fills up by."""
+    return len(values) >= SEEDS and all(map(is_number, values))
 
 
 def _other_sizes(idea: Idea, crashed: Sequence[Observation]) -> Iterator[Cell]:
@@ -102,7 +110,7 @@ def _other_sizes(idea: Idea, crashed: Sequence[Observation]) -> Iterator[Cell]:
     for death in crashed if idea.order.axis is not None else ():
         key = idea.order.key(death.trial.cell)
         first, last = idea.places[key]
-        if key in idea.shown or not all(idea.apart(key, shown) for shown in idea.shown):
+        if key in idea.shown or not all(idea.apart(key, shown) for shown in idea.shown) or (len(key) == 2 and idea.seeds_shown):
             continue
         for value, size in sorted(chosen.items(), key=lambda each: each[1]):
             if min(abs(place // size - step(death)) for place in (first, last - 1)) > APART:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from matrix.diagnosis import judge, samples
 from matrix.diagnosis.case import Case
 from matrix.records import Cell, Death, Exit, Fault, Memory, Observation, Outcome, ProcessMemory, Progress, Trend, Trial
@@ -20,7 +22,7 @@ SPEC = Spec.model_validate(
 )
 VALUES = {axis.name: axis.values for axis in SPEC.axes}
 BAD: Cell = {"n": 32, "k": 1, "w": 0, "o": 0, "m": "a", "s": 0}
-FIRST, SECOND, THIRD = 317, 131, 1270  # where the sample is in one order and in others
+FIRST, SECOND, THIRD, FOURTH = 317, 131, 1270, 480  # where the sample is in one order and in others
 MOVES = 3.5  # nats of one that has a place of its own in each of two orders
 CONFIRMS = 4.0  # nats: less confirms nothing by itself
 
@@ -77,6 +79,7 @@ SEEDS = (  # o=0: as the data lies; o=1: in an order that s makes
     *TWO_ORDERS,
     at(FIRST, per_step=8, n=8, s=1, k=2),
     at(THIRD, per_step=32, o=1, s=1, w=2),
+    at(FOURTH, per_step=8, n=8, o=1, s=2),
 )
 ONE_ORDER = (*TWICE, at(FIRST, per_step=8, n=8, o=1, k=2), at(FIRST, per_step=4, n=4, o=3, m="b"))
 READ = Fault(source="core", tid=7, trap="segfault", address=0x7F2234567890, ip=0x7F1234567010, access="read", library="libjob.so")
@@ -92,18 +95,26 @@ def test_a_place_of_its_own_in_each_of_two_orders_confirms_no_sample_for_so_come
     drawn = [each for each in SEEDS if each.trial.cell["o"] == 1]  # with nothing that stays
     assert said(*(at(FIRST, per_step=32), at(FIRST, per_step=32), *drawn)) != 5.0
     moves_too = [at(700, per_step=8, n=8, s=1, k=2), at(700, per_step=32, s=1)]  # also where o is as it was
-    assert (said(*TWO_ORDERS, *moves_too, SEEDS[-1]) or 0.0) < CONFIRMS
+    assert (said(*TWO_ORDERS, *moves_too, *SEEDS[-2:]) or 0.0) < CONFIRMS
+    assert (said(*SEEDS[:-1]) or 0.0) < CONFIRMS  # two seeds: that may be a number by which something is filled
 
 
-def test_what_fills_up_in_lots_of_random_size_is_full_at_about_the_same_place_under_every_seed_and_is_no_sample() -> None:
-    for place in (SECOND + 20, int(SECOND * 1.4)):
-        assert (said(*SEEDS[:-1], at(place, per_step=4, n=4, o=1, s=1)) or 0.0) < CONFIRMS
+@pytest.mark.parametrize(
+    "places",
+    [(131, 151, 140), (131, 180, 140), (900, 520, 131), (131, 520, 900), (640, 320, 160)],
+    ids=["lots of random size", "of much differing size", "the faster the larger", "the slower the larger", "in proportion"],
+)
+def test_what_fills_up_does_not_move_far_to_and_fro_with_a_number_and_is_no_sample(places: tuple[int, int, int]) -> None:
+    """With o=1 it takes up something that s says how much of: how many negatives, how long a text, which of them by chance."""
+    plain = [death for death in SEEDS if death.trial.cell["o"] == 0]
+    filled = [at(place, per_step=size, n=size, o=1, s=s) for s, place in enumerate(places) for size in (4, 8)]
+    assert (said(*plain, *filled) or 0.0) < CONFIRMS
 
 
 def test_a_place_in_the_first_batches_does_not_show_that_another_seed_left_it_there() -> None:
     early = at(FIRST, per_step=256, n=32, k=8, s=1)
     assert early.progress.last_step == 0
-    assert said(*TWO_ORDERS, early, SEEDS[-1]) != 5.0
+    assert said(*TWO_ORDERS, early, *SEEDS[-2:]) != 5.0
 
 
 def test_a_run_that_went_past_the_sample_with_another_size_of_a_batch_shows_that_it_is_how_much_is_taken_at_one_time() -> None:
