@@ -58,8 +58,8 @@ def _in_two_orders(crashed: Sequence[Observation], found: Sequence[Idea], batch:
         fact += ": what it holds ends it, or a number that is drawn at random and changes with the order"
     # how it crashed is the same whether the data or the caller holds what is wrong
     corrupt, native = (5.0, -5.0) if record and not any(map(_may_count, crashed)) else (3.5, -3.0)
-    if idea.order.seed is not None and not record:  # two axes are needed to explain it, and nothing shows that it is so
-        return corrupt / 2, native / 2, fact
+    if idea.order.seed is not None and not record:  # what is drawn at random moves with a seed as well
+        return 1.5, -0.5, fact
     if not all(each.told for each in found):
         return corrupt / 2, native / 2, f"{fact}, unless it fills something up that many times faster"
     return corrupt, native, fact
