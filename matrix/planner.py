@@ -278,7 +278,8 @@ class Planner:
         if first is None:
             return
         if first.attempt != self._suspected:
-            untold = dataclasses.replace(case.result, confirmed=False, culprit={}, crash_rate=None)  # what others have taught is not its own
+            # what other runs have taught is not its own
+            untold = dataclasses.replace(case.result, confirmed=False, culprit={}, crash_rate=None)
             alone = dataclasses.replace(case, observations=[first], result=untold)
             self._suspected = first.attempt
             self._shares = {entry.cause: entry.probability for entry in ranking.rank(alone, ranking.collect(alone))}
