@@ -32,30 +32,38 @@ def trial(
 
 def bare(asked: Trial, observations: Sequence[Observation], outcomes: Mapping[str, Outcome]) -> Trial:
     """A fresh run that is to die, without being watched; as it was asked for where its end alone would not tell how it died."""
-    if len(_ends(observations, outcomes)) != 1:
+    if _signature(observations, outcomes) is None:
         return asked
     return dataclasses.replace(asked, watched=False, why=f"{asked.why}  Unwatched, to see whether watching changes the outcome.")
 
 
 def told(seen: Observation, observations: Sequence[Observation], outcomes: Mapping[str, Outcome]) -> Outcome | None:
-    """What an unwatched run says of its cell: a death when it ended as all watched ones that died, and else nothing, so that it is
-    asked for again.  None: it was no answer to a question about its cell."""
+    """What an unwatched run says of its cell: a death when it died of all that watched ones died of, and else only that it lived so
+    long, so that it is asked for again.  None: it was no answer to a question about its cell."""
     if seen.trial.purpose == "control":
         return None
-    outcome, ends = outcomes[seen.attempt], _ends(observations, outcomes)
-    if outcome.kind == "died" and list(ends) == [judge.from_outside(seen)]:
-        return dataclasses.replace(outcome, signature=next(iter(ends.values())))
+    outcome = outcomes[seen.attempt]
+    if outcome.kind in ("unavailable", "censored") or _alike(seen, observations, outcomes):
+        return outcome
     return Outcome(kind="censored", steps=outcome.steps, seconds=outcome.seconds, reason="unwatched it did not end as the watched runs")
 
 
-def _ends(observations: Sequence[Observation], outcomes: Mapping[str, Outcome]) -> dict[str | None, str | None]:
-    """How watched runs died: by what can be seen of it without instruments, the signature.  Empty when several failures were seen, or
-    one that only another run has shown to be one."""
+def _alike(seen: Observation, observations: Sequence[Observation], outcomes: Mapping[str, Outcome]) -> bool:
+    """Whether an unwatched run died of what all watched deaths are of."""
+    outcome = outcomes[seen.attempt]
+    return outcome.kind == "died" and outcome.signature == _signature(observations, outcomes) is not None
+
+
+def _signature(observations: Sequence[Observation], outcomes: Mapping[str, Outcome]) -> str | None:
+    """The one of all watched deaths, where it is told without instruments too; None: there are several, or only what instruments or
+    other runs show tells it, or the limit that killed is guarded by the tool's own looks."""
     deaths = [one for one in observations if one.trial.watched and not one.trial.probes and outcomes[one.attempt].kind == "died"]
     signatures = {outcomes[one.attempt].signature for one in deaths}
-    if len(signatures) != 1 or any(judge.outcome(one).kind != "died" for one in deaths):
-        return {}
-    return {judge.from_outside(one): outcomes[one.attempt].signature for one in deaths}
+    shown = all(
+        one.exit.ended_by != "memory_watchdog" and judge.outcome(one).kind == "died" and judge.from_outside(one) in signatures
+        for one in deaths
+    )
+    return signatures.pop() if len(signatures) == 1 and shown else None
 
 
 def result(
@@ -76,6 +84,9 @@ def result(
         changes = describe_cell({axis: value for axis, value in bare.trial.cell.items() if known_bad[axis] != value})
         text = f"Unwatched it died too, and alike, where it was to die with {changes}: watching does not make the difference."
         return ObserverControl(attempt=bare.attempt, changed=False, text=text)
+    if outcomes[bare.attempt].kind == "died" and not _ends_alike(bare, observations, outcomes, known_bad):
+        text = f"Unwatched it died of {outcomes[bare.attempt].signature}, of which no watched run died: one run cannot tell why."
+        return ObserverControl(attempt=bare.attempt, changed=None, text=text)
     changed, text = compare(outcomes[bare.attempt], deaths=kinds.count("died"), survivals=kinds.count("survived"))
     return ObserverControl(attempt=bare.attempt, changed=changed, text=text)
 
@@ -101,11 +112,16 @@ def compare(bare: Outcome, *, deaths: int, survivals: int) -> tuple[bool | None,
     return None, f"Unwatched it {word}, which no watched run did, but {runs} watched run(s) are too few to tell that from chance."
 
 
+def _ends_alike(bare: Observation, observations: Sequence[Observation], outcomes: Mapping[str, Outcome], known_bad: Cell) -> bool:
+    """Whether a watched run of the known-bad cell died as this one did, by what can be seen of either without instruments, or none did."""
+    deaths = [one for one in _watched(observations, known_bad) if outcomes[one.attempt].kind == "died"]
+    return not deaths or judge.from_outside(bare) in {judge.from_outside(one) for one in deaths}
+
+
 def _control(observations: Sequence[Observation], outcomes: Mapping[str, Outcome], known_bad: Cell) -> Observation | None:
     """The unwatched run that has an answer: of the known-bad cell any, of another one a death like those that were watched."""
     unwatched = [one for one in observations if not one.trial.watched]
-    ends = _ends(observations, outcomes)
-    alike = (one for one in unwatched if outcomes[one.attempt].kind == "died" and list(ends) == [judge.from_outside(one)])
+    alike = (one for one in unwatched if _alike(one, observations, outcomes))
     return next((one for one in unwatched if one.trial.cell == known_bad), None) or next(alike, None)
 
 

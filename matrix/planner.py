@@ -262,6 +262,15 @@ class Planner:
         told = outcome if trial.watched else observer_control.told(observation, self.observations, self.outcomes)
         if told is not None:
             self.search.tell(trial, told)
+        self._revise_unwatched(observation.attempt)
+
+    def _revise_unwatched(self, latest: str) -> None:
+        """What all watched deaths are of, and so what an unwatched run says, is not known before the last of them."""
+        for one in self.observations:
+            if not one.trial.watched and one.attempt != latest:
+                told = observer_control.told(one, self.observations, self.outcomes)
+                if told is not None:
+                    self.search.revise(self._trials[one.attempt], told)
 
     def _judge(self) -> None:
         """The verdict so far, and what it makes of the changes that survive."""
@@ -284,10 +293,8 @@ class Planner:
             self._suspected = first.attempt
             self._shares = {entry.cause: entry.probability for entry in ranking.rank(alone, ranking.collect(alone))}
             self.search.expect_every_time(suspects.every_time(self._shares, catalogue.ENTRIES))
-        if weights := suspects.weights(
-            self.spec, self._shares, catalogue.CAUSES, [o for o in case.unprobed if o.trial.purpose != "verify"]
-        ):
-            self.search.suspect_axes(weights)
+        led = [one for one in case.unprobed if one.trial.purpose != "verify"]
+        self.search.suspect_axes(suspects.weights(self.spec, self._shares, catalogue.CAUSES, led))
 
     def _crash_rate(self) -> float:
         """Share of deaths among the answers of the calibration."""

@@ -35,7 +35,7 @@ class Trial:
     purpose: Purpose = "find"
     probes: dict[str, str] = dataclasses.field(default_factory=dict)
     why: str = ""  # one sentence for people: what the answer will tell
-    watched: bool = True  # False: the control, without hook, samples, cores or events of the kernel
+    watched: bool = True  # False: without hook, samples, cores or events of the kernel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -112,7 +112,7 @@ def _notes(assembly: Assembly, attempt: Attempt) -> Iterator[str]:
     if assembly.program != attempt.program:
         yield "the program was edited since; this replays it as it is now"
     if not attempt.trial.watched:
-        yield "this attempt was a control without instruments, and so is its replay"
+        yield "this attempt went without instruments, and so does its replay"
 
 
 def in_place(spec: Spec, cwd: str) -> Spec:

@@ -21,6 +21,7 @@ class AttemptRow:
 
     attempt: str
     purpose: str
+    watched: bool
     cell: Cell
     probes: dict[str, str]
     outcome: str  # died | survived | censored | unavailable
@@ -47,6 +48,7 @@ def _attempt(found: AttemptFolder, end: Ending) -> AttemptRow:
     return AttemptRow(
         attempt=seen.attempt,
         purpose=seen.trial.purpose,
+        watched=seen.trial.watched,
         cell=seen.trial.cell,
         probes=seen.trial.probes,
         outcome=end.kind,
@@ -75,7 +77,7 @@ def _table_row(folder: RunFolder, row: AttemptRow, label: str) -> Row:
     cells = [
         line(Span(row.attempt, folder.attempt_href(row.attempt, "observation.json"))),
         line(label),
-        line(f"to {row.purpose}" if row.purpose != "control" else "as a control"),
+        line((f"to {row.purpose}" if row.purpose != "control" else "as a control") + ("" if row.watched else ", unwatched")),
         line(row.outcome),
         line(one_line(row.how, 120)),
         line("–" if row.step is None else f"{row.step:,}"),

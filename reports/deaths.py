@@ -23,12 +23,13 @@ def deaths(folder: RunFolder) -> Section | None:
 
 
 def typical_deaths(folder: RunFolder) -> list[tuple[str, Observation, int]]:
-    """(signature, a death of it, how many there are); the main failure first, each shown without probes where possible."""
+    """(signature, a death of it, how many there are); the main failure first, each shown without probes where possible.  What died
+    without instruments has no signature of its own: nobody saw who began it."""
     groups: dict[str, list[Observation]] = {}
     names = {found.id: found for found in (folder.verdict.failures if folder.verdict else [])}
     for _, seen in folder.observed:
         end = ending(seen, folder.verdict)
-        if end.kind == "died":
+        if end.kind == "died" and seen.trial.watched:
             groups.setdefault(names[end.failure].signature if end.failure in names else end.how, []).append(seen)
     main = {found.signature for found in names.values() if found.main}
     chosen = [(name, min(runs, key=_oddness), len(runs)) for name, runs in groups.items()]

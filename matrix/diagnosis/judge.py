@@ -6,7 +6,7 @@ import dataclasses
 
 from matrix.evidence import processes
 from matrix.evidence.deaths import initiating
-from matrix.records import Death, Observation, Outcome
+from matrix.records import Death, Memory, Observation, Outcome
 
 CANNOT_RUN = 125  # as for `git bisect run`, env, timeout and nohup: the program could not be tested at all
 FAULTS = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")  # raised by the program's own instructions
@@ -77,8 +77,10 @@ def signature(observation: Observation) -> str | None:
 
 
 def from_outside(death: Observation) -> str | None:
-    """The signature by what can be seen of a death without instruments: its status, its words, and whether it still did anything."""
-    return signature(dataclasses.replace(death, deaths=[], memory=dataclasses.replace(death.memory, oom_kills=None)))
+    """The signature by what can be seen of a death without instruments: its status, its words, whether it still did anything, and the
+    counters of a group that holds its limit."""
+    counted = death.memory.limit_bytes is not None and death.memory.isolation.startswith("cgroup")
+    return signature(dataclasses.replace(death, deaths=[], memory=death.memory if counted else Memory()))
 
 
 def waits_for_memory(observation: Observation) -> bool:

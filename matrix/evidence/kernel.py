@@ -49,7 +49,7 @@ class KernelLog:
             if LIMIT in line:
                 limit = [line]
             elif any(int(number) in pids for number in _ids(line)):
-                found += [*limit, line] if "oom-kill:" in line else [line]
+                found += [*limit, line] if "oom-kill:constraint=CONSTRAINT_MEMCG" in line else [line]
             if "oom-kill:" in line:
                 limit = []
         return found, NotCollected(what="kernel log", why=self._why) if self._why else None

@@ -170,8 +170,9 @@ class Search:
         Raises ValueError for a trial that was not answered."""
         if trial.id not in self._ledger.answers:
             raise ValueError(f"revise: trial {trial.id} has no answer yet; tell it first")
-        self._ledger.revise(trial.id, outcome)
-        self._belief = self._seen = None
+        if self._ledger.answers[trial.id][1] != outcome:
+            self._ledger.revise(trial.id, outcome)
+            self._belief = self._seen = None
 
     def _asked(self, trial: Trial | int) -> Trial:
         number = trial if isinstance(trial, int) else trial.id

@@ -144,7 +144,7 @@ class EvidenceOptions(Section):
     hook: bool = Field(default=True, description="Whether Python children load the hook; without it less is known.")
     cores: bool = Field(default=True, description="Whether core files are made, read and removed: libraries, faults, native stacks.")
     watch: bool = Field(default=True, description="Whether memory, processes and the kernel's events are followed.")
-    control: bool = Field(default=True, description="Whether one run of known_bad goes unwatched, to see whether watching matters.")
+    control: bool = Field(default=True, description="Whether one run that should die goes unwatched, to see whether watching matters.")
 
     @model_validator(mode="before")
     @classmethod

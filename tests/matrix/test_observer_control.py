@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import threading
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +15,7 @@ from matrix.diagnosis import judge
 from matrix.executors.local import LocalPool
 from matrix.observer_control import bare, compare, result, told, trial
 from matrix.planner import Planner
-from matrix.records import Exit, Observation, Outcome, Trial, Verdict
+from matrix.records import Death, Exit, Memory, Observation, Outcome, Trial, Verdict
 from matrix.spec import Spec, SpecError, load_spec
 from tests.matrix.test_planner import Silent
 
@@ -116,12 +118,10 @@ def test_it_is_as_long_as_the_longest_watched_run_and_shorter_survivals_are_not_
 
 
 # ------------------------------------------------------------------ a fresh death that goes unwatched
-def death(number: int, *, signal: str = "SIGSEGV", watched: bool = True, oom_kills: int | None = None) -> Observation:
+def death(number: int, *, signal: str = "SIGSEGV", watched: bool = True) -> Observation:
     seen = observation(number, watched=watched)
     asked = dataclasses.replace(seen.trial, purpose="find" if watched else "verify", cell={"bs": 4 if watched else 8})
-    return dataclasses.replace(
-        seen, trial=asked, exit=Exit(returncode=-11, signal=signal), memory=dataclasses.replace(seen.memory, oom_kills=oom_kills)
-    )
+    return dataclasses.replace(seen, trial=asked, exit=Exit(returncode=-11, signal=signal))
 
 
 def outcomes_of(*seen: Observation) -> dict[str, Outcome]:
@@ -141,15 +141,50 @@ def test_a_fresh_death_goes_unwatched_where_its_end_alone_tells_it_from_others()
     assert bare(FRESH, [observation(1), observation(2)], too_slow).watched, "only other runs show that these had died"
 
 
-def test_an_unwatched_death_counts_when_it_ends_like_all_that_were_watched_and_else_is_asked_for_again() -> None:
-    watched = [death(1, signal="SIGKILL", oom_kills=1), death(2, signal="SIGKILL", oom_kills=1)]
-    alike, other, lived = death(3, signal="SIGKILL", watched=False), death(3, watched=False), death(3, signal="", watched=False)
-    lived = dataclasses.replace(lived, exit=Exit(returncode=0))
-    for seen, kind, signature in ((alike, "died", "SIGKILL:memory"), (other, "censored", None), (lived, "censored", None)):
+def of_memory(number: int, *, watched: bool, isolation: str = "cgroup-v1", oom_kills: int | None = 1) -> Observation:
+    seen = death(number, signal="SIGKILL", watched=watched)
+    memory = Memory(isolation=cast(Any, isolation), limit_bytes=1 << 30, oom_kills=oom_kills)
+    return dataclasses.replace(seen, memory=memory)
+
+
+def test_an_unwatched_death_counts_when_it_dies_of_what_all_that_were_watched_died_of_and_else_is_asked_for_again() -> None:
+    watched = [death(1), death(2)]
+    lived = dataclasses.replace(death(3, watched=False), exit=Exit(returncode=0))
+    for seen, kind in ((death(3, watched=False), "died"), (death(3, signal="SIGBUS", watched=False), "censored"), (lived, "censored")):
         found = told(seen, [*watched, seen], outcomes_of(*watched, seen))
-        assert found is not None and (found.kind, found.signature) == (kind, signature)
+        assert found is not None and (found.kind, found.signature) == (kind, "SIGSEGV" if kind == "died" else None)
+    refused = dataclasses.replace(lived, exit=Exit(returncode=None, start_error="no such file"))
+    found = told(refused, [*watched, refused], outcomes_of(*watched, refused))
+    assert found is not None and found.kind == "unavailable"
     control = observation(3, watched=False)
     assert told(control, [*watched, control], outcomes_of(*watched, control)) is None
+
+
+def test_who_was_killed_for_memory_is_told_unwatched_by_a_group_with_a_limit_and_by_nothing_else() -> None:
+    watched = [of_memory(1, watched=True), of_memory(2, watched=True)]
+    assert not bare(FRESH, watched, outcomes_of(*watched)).watched
+    alike, by_others = of_memory(3, watched=False), of_memory(3, watched=False, oom_kills=0)
+    for seen, kind in ((alike, "died"), (by_others, "censored")):
+        found = told(seen, [*watched, seen], outcomes_of(*watched, seen))
+        assert found is not None and found.kind == kind
+    unlimited = [dataclasses.replace(one, memory=dataclasses.replace(one.memory, limit_bytes=None)) for one in watched]
+    assert bare(FRESH, unlimited, outcomes_of(*unlimited)).watched
+    by_looks = [dataclasses.replace(one, exit=dataclasses.replace(one.exit, ended_by="memory_watchdog")) for one in watched]
+    assert bare(FRESH, by_looks, outcomes_of(*by_looks)).watched
+
+
+def test_a_death_whose_worker_only_instruments_see_does_not_go_unwatched() -> None:
+    began = Death(pid=2, role="worker", signal="SIGSEGV", status=None, time_s=1.0, part="initiating")
+    watched = [dataclasses.replace(death(number), exit=Exit(returncode=1), deaths=[began]) for number in (1, 2)]
+    assert {outcome.signature for outcome in outcomes_of(*watched).values()} == {"SIGSEGV"}
+    assert bare(FRESH, watched, outcomes_of(*watched)).watched
+
+
+def test_an_unwatched_death_of_the_known_bad_cell_of_another_kind_tells_nothing() -> None:
+    watched = [dataclasses.replace(death(number), trial=observation(number).trial) for number in (1, 2)]
+    other = dataclasses.replace(death(3, signal="SIGABRT", watched=False), trial=observation(3, watched=False).trial)
+    found = result([*watched, other], outcomes_of(*watched, other), BAD, wanted=True, complete=True)
+    assert found is not None and found.changed is None and "SIGABRT" in found.text
 
 
 def test_an_unwatched_death_in_another_cell_is_the_control_and_one_that_tells_nothing_is_none() -> None:
@@ -163,9 +198,8 @@ def test_an_unwatched_death_in_another_cell_is_the_control_and_one_that_tells_no
     assert trial(4, [*watched, other], outcomes | outcomes_of(other), BAD, max_runs=9) is not None, "the known-bad cell is still to be run"
 
 
-def played(folder: Path, program: str) -> tuple[list[Trial], Verdict]:
-    """The unwatched runs that were asked for, and the verdict."""
-    spec = Spec.model_validate(
+def spec_of(program: str) -> Spec:
+    return Spec.model_validate(
         {
             "name": "short",
             "run": {"command": ["sh", "-c", program, "job"]},
@@ -174,8 +208,12 @@ def played(folder: Path, program: str) -> tuple[list[Trial], Verdict]:
             "search": {"max_runs": 30},
         }
     )
+
+
+def played(folder: Path, program: str) -> tuple[list[Trial], Verdict]:
+    """The unwatched runs that were asked for, and the verdict."""
     with LocalPool(1) as pool:
-        planner = Planner(spec, folder, pool, Silent())
+        planner = Planner(spec_of(program), folder, pool, Silent())
         verdict = planner.run(threading.Event())
     return [one.trial for one in planner.observations if not one.trial.watched], verdict
 
@@ -194,3 +232,18 @@ def test_where_watching_is_what_kills_the_fresh_death_is_asked_for_watched_and_t
     assert [trial.purpose for trial in unwatched] == ["verify", "control"]
     assert verdict.observer is not None and verdict.observer.changed is not False
     assert verdict.ranking[0].culprit == {"mode": ["b"]}
+
+
+def test_a_second_failure_takes_back_what_an_unwatched_run_said_before_it(tmp_path: Path) -> None:
+    """Whatever order attempts end in, and after a resume, the search knows the same."""
+    program = 'case "$*" in *"--mode b"*) kill -SEGV $$;; esac'
+    unwatched, _ = played(tmp_path, program)
+    assert [trial.purpose for trial in unwatched] == ["verify"]
+    texts = [(path, json.loads(path.read_text())) for path in sorted(tmp_path.glob("attempts/*/observation.json"))]
+    last, text = [each for each in texts if each[1]["trial"]["watched"] and not each[1]["trial"]["probes"]][-1]
+    text["exit"] |= {"returncode": -6, "signal": "SIGABRT"}
+    last.write_text(json.dumps(text))
+    spec = spec_of(program)
+    with LocalPool(1) as pool:
+        told_of = {trial.id: outcome for trial, outcome in Planner(spec, tmp_path, pool, Silent()).search.log if not trial.watched}
+    assert [outcome.kind for outcome in told_of.values()] == ["censored"]
