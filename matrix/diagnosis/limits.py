@@ -1,4 +1,4 @@
-"""Limits of the system other than memory: descriptors, processes, address space, processor time."""
+"""Limits of the system other than memory: descriptors, processes, address space, processor time, room on disks, mapped files."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.judge import by_our_clock, first_signal
 from matrix.diagnosis.memory_causes import NAMES as MEMORY
+from matrix.diagnosis.native import crash_signal
 from matrix.diagnosis.native_causes import NATIVE_CRASH
 from matrix.diagnosis.sigkill import by_others
-from matrix.records import Bound, Finding, MessageKind, Observation
+from matrix.records import Bound, Filesystem, Finding, MessageKind, Observation
 
-RESOURCE, TIME, FULL = "resource_limit", "watchdog_or_time_limit", "shm_or_disk_full"
+RESOURCE, TIME, FULL, CHANGED = "resource_limit", "watchdog_or_time_limit", "shm_or_disk_full", "file_changed_under_mmap"
+DAMAGED = "corrupt_input_data"
 NEAR = 0.9  # of a limit
 SOME_SPACE = 0.25  # of the address space: below it no allocation of a usual size is refused for it
 NEAR_SPACE = 0.75  # of the address space: what did not fit any more was large
 LATE = 0.8  # of the attempt: what a process set for itself was seen by then
+FULL_SHARE, FULL_BYTES = 0.02, 1 << 20  # less room than that was left
 SAME_TIME = 0.12  # relative spread of times that are called equal
 DIFFERENT = 1.3  # ratio of steps that are called different
 TIMERS = {
@@ -96,6 +99,30 @@ CAUSES = (
         references=("man 2 setrlimit, RLIMIT_CPU", "man 2 alarm"),
         cures_it={"raised_cpu_time": 0.6},
     ),
+    Cause(
+        name=FULL,
+        title="Shared memory or disk full",
+        clause="/dev/shm or a file system runs full; a write to mapped memory there ends in SIGBUS, other writes fail or are lost",
+        every_time=0.9,
+        remedies=(
+            remedy("axis", "fewer workers, smaller batches, or less prefetch"),
+            remedy("limit", "a larger /dev/shm (docker --shm-size) or disk"),
+            remedy("code", "remove what is not needed any more; share through files on a disk with room"),
+        ),
+        references=("PyTorch documentation, DataLoader and shared memory", "man 5 tmpfs"),
+        cures_it={"bigger_shm": 0.5, "bigger_temp": 0.3},
+    ),
+    Cause(
+        name=CHANGED,
+        title="A mapped file changed while it was read",
+        clause="a file is shortened or replaced while it is mapped into memory, and reading the part that is gone ends in SIGBUS",
+        every_time=0.6,
+        remedies=(
+            remedy("axis", "no writer beside the readers"),
+            remedy("code", "write a new file and rename it over the old one; readers keep the old one"),
+        ),
+        references=("man 2 mmap, SIGBUS",),
+    ),
 )
 
 
@@ -105,6 +132,8 @@ def findings(case: Case) -> Iterator[Finding]:
         yield from _counts(death)
         yield from _address_space(death)
         yield from _timer(death)
+        yield from _room(case, death)
+        yield from _mapped(death)
     if case.deaths:
         yield from _only_in_deaths(case)
         yield from _timing(case)
@@ -147,7 +176,7 @@ def _counts(death: Observation) -> Iterator[Finding]:
             yield finding(RESOURCE, "refused", death, 1.5, fact)
             for cause in (*MEMORY, *NATIVE_CRASH, "python_exception"):
                 yield finding(cause, "refused", death, -2.0, fact)
-        elif used := unchecked(death, bound.name):
+        elif used := _unchecked(death, bound.name):
             fact += f", and {used}: what was refused and not looked at"
             yield finding(RESOURCE, "refused", death, 1.5, fact)
             for cause in NATIVE_CRASH:
@@ -175,7 +204,7 @@ def _reached(bound: Bound) -> bool:
     return bound.name in COUNTED and bound.used is not None and bound.used >= NEAR * bound.soft
 
 
-def unchecked(death: Observation, bound: str = "") -> str:
+def _unchecked(death: Observation, bound: str = "") -> str:
     """What was used as if it had been granted, in words; "": nothing of the kind.  Where no mapping may be added, none can be split
     either: a part of what was reserved stays without access."""
     fault = the_fault(death)
@@ -194,7 +223,7 @@ def _bounds(death: Observation) -> list[Bound]:
 
 def _address_space(death: Observation) -> Iterator[Finding]:
     """An allocation that the limit refused: an exception, or a null pointer that nobody checked."""
-    bound, fault, pointer = next((b for b in _bounds(death) if b.name == "as"), None), the_fault(death), unchecked(death)
+    bound, fault, pointer = next((b for b in _bounds(death) if b.name == "as"), None), the_fault(death), _unchecked(death)
     refused = pointer or message(death, "out of memory") is not None
     if bound is None:
         if first_signal(death) == "SIGXFSZ" or any(map(_reached, _bounds(death))):
@@ -260,3 +289,91 @@ def _timing(case: Case) -> Iterator[Finding]:
         fact = f"{len(known)} deaths came after {times}, at steps between {steps[0]} and {steps[-1]}: a clock ends it"
         yield finding(TIME, "timing", known[0], 1.5, fact)
         yield finding("external_signal", "timing", known[0], 1.0, fact)
+
+
+# ------------------------------------------------------------------ room and files
+def _room(case: Case, death: Observation) -> Iterator[Finding]:
+    full = [place for place in death.filesystems if _is_full(place)]
+    signal = crash_signal(death)
+    for place in full[:1]:
+        left = f"{place.least_free_bytes >> 10} KiB left of {place.total_bytes >> 20} MiB"
+        fact = f"{place.folder} ({place.use}) had {'no inode for another file, and ' if place.least_free_inodes == 0 else ''}{left}"
+        if any(_had_no_room(survivor, place.use) for survivor in case.survivors):
+            yield from _full_in_survivors(case, death, place.use, fact)
+            return
+        weight = 4.5 if signal == "SIGBUS" else 3.5
+        yield finding(FULL, "room", death, weight, fact)
+        for cause in ("native_memory_corruption", "native_bad_argument", CHANGED):
+            yield finding(cause, "room", death, -2.0, fact)
+        if death.python_error:
+            yield finding("python_exception", "room", death, -2.0, fact)
+        if pointer := _unchecked(death):
+            yield finding(FULL, "refused", death, 1.5, f"{fact}, and {pointer}: what was refused and not looked at")
+    refused = message(death, "no space")  # also when there was room, but not for that much
+    if death.filesystems and not full and not refused:
+        yield finding(FULL, "room", death, -2.5, "every file system that it could write to had room left")
+    if signal == "SIGBUS":
+        yield finding(FULL, "signal", death, 1.5, "SIGBUS: a mapped page could not be had")
+        yield finding(CHANGED, "signal", death, 1.5, "SIGBUS: a mapped page could not be had")
+    elif not death.short_files:
+        yield finding(CHANGED, "signal", death, -5.0, "it did not end by SIGBUS, which is how a shortened mapped file ends a process")
+
+
+def _full_in_survivors(case: Case, death: Observation, use: str, fact: str) -> Iterator[Finding]:
+    """What a full place loses harms only who reads it back: such runs all die full, and room alone saves them."""
+    changes = [(axis, survivor) for axis, survivor in case.beside if any(place.use == use for place in survivor.filesystems)]
+    still_full = {axis for axis, survivor in changes if _had_no_room(survivor, use)}
+    saved = next(((axis, survivor) for axis, survivor in changes if axis not in still_full), None)
+    if saved is None or not all(_had_no_room(other, use) for other in case.deaths):
+        yield finding(FULL, "room", death, -1.0, f"{fact}, as in runs that survive")
+        return
+    axis, survivor = saved
+    change = f"{axis}={survivor.trial.cell[axis]}"
+    fact += f"; some runs survive with it full, but with {change} alone there is room, and it survives (attempt {survivor.attempt})"
+    yield finding(FULL, "room", death, 1.5, fact)
+    damaged = message(death, "corrupt input")
+    if damaged and not case.said_alike("corrupt input"):
+        fact = f"what it read is not whole, as what a full place has lost: {damaged.text.strip()[:160]}"
+        yield finding(FULL, "read back", death, 2.0, fact, f"{damaged.stream}.log")
+        yield finding(DAMAGED, "read back", death, -1.5, fact, f"{damaged.stream}.log")
+
+
+def _had_no_room(run: Observation, use: str) -> bool:
+    return any(place.use == use and _is_full(place) for place in run.filesystems)
+
+
+def _is_full(place: Filesystem) -> bool:
+    return place.least_free_bytes < max(FULL_BYTES, FULL_SHARE * place.total_bytes) or place.least_free_inodes == 0
+
+
+def _mapped(death: Observation) -> Iterator[Finding]:
+    """A file that nobody wrote to since it was mapped was too short before: then it is damaged, or was never whole."""
+    for file in sorted(death.short_files, key=lambda file: not file.at_fault)[:1]:
+        fact = f"{file.path} was mapped up to byte {file.mapped_to_bytes} and holds {file.size_bytes} bytes"
+        at = ", and the fault lies in that mapping" if file.at_fault else ""
+        fault = the_fault(death)
+        if file.mapped_to_bytes - file.size_bytes < PAGE:  # it was written anew, and is as long as before by now
+            yield from _rewritten(death, f"{file.path} was written to while it was mapped{at}")
+            return
+        if file.changed is False and file.at_fault:
+            fact += f"{at}; nobody wrote to it since it was mapped, so it was as short before"
+            yield finding(DAMAGED, "short file", death, 4.5, fact, "maps.txt")
+            for cause in (CHANGED, FULL):
+                yield finding(cause, "short file", death, -4.0, fact, "maps.txt")
+            return
+        elsewhere = not file.at_fault and fault is not None and fault.address is not None
+        yield finding(CHANGED, "short file", death, 5.0 if file.at_fault else 1.0 if elsewhere else 3.0, fact + at, "maps.txt")
+        if elsewhere:
+            return
+        for cause in (FULL, "native_bad_argument", "native_memory_corruption"):
+            yield finding(cause, "short file", death, -2.0, fact + at, "maps.txt")
+
+
+def _rewritten(death: Observation, fact: str) -> Iterator[Finding]:
+    """Under a read: its pages were gone for a moment, as those of a full file system are.  Under code: that explains any crash."""
+    if crash_signal(death) == "SIGBUS":
+        yield finding(CHANGED, "short file", death, 3.0, fact, "maps.txt")
+        return
+    yield finding(CHANGED, "short file", death, 5.0, f"{fact}, and it holds code", "maps.txt")
+    for cause in NATIVE_CRASH:
+        yield finding(cause, "short file", death, -2.0, fact, "maps.txt")
