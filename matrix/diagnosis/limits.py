@@ -67,7 +67,7 @@ SAID = {
     "no space": (FULL, 3.5),
     "bus error": (FULL, 1.5),
 }
-WORDS_OF_IT: tuple[MessageKind, ...] = ("too many files", "no space")  # one of the kinds of each cause: its absence is said once
+SILENT = (RESOURCE, FULL)  # of which the absence of words is said: deaths without them count in the median
 ENDED_IT = 1.0  # more, when the exception that ended it says so: the words were no mere output
 ENDED_BY_TIMER = ("Timeout (",)  # faulthandler.dump_traceback_later(exit=True)
 
@@ -142,23 +142,26 @@ def findings(case: Case) -> Iterator[Finding]:
 
 def _messages(case: Case, death: Observation) -> Iterator[Finding]:
     """What the system's own words for an error say; a program may print them and be well, so without more they confirm nothing."""
-    for kind in WORDS_OF_IT:
-        if message(death, kind) is None:
-            yield finding(SAID[kind][0], "message", death, 0.0, "the system refused nothing in words")
+    told: dict[str, list[Finding]] = {cause: [] for cause, _ in SAID.values()}
     for line in death.messages:
         if line.kind not in SAID:
             continue
         cause, weight = SAID[line.kind]
         said, file = line.text.strip(), f"{line.stream}.log"
         if case.said_alike(line.kind):
-            yield finding(cause, "message", death, -1.0, f"runs that survive were told so too: {said[:160]}", file)
+            told[cause].append(finding(cause, "message", death, -1.0, f"runs that survive were told so too: {said[:160]}", file))
             continue
         ended_it = reports(death, line)
         weight += ENDED_IT if ended_it else 0.0
-        yield finding(cause, "message", death, weight, f"it was told: {said[:200]}", file)
+        told[cause].append(finding(cause, "message", death, weight, f"it was told: {said[:200]}", file))
         if ended_it:
             fact = f"the exception only reports what the system refused: {said[:120]}"
             yield finding("python_exception", "reported", death, -3.5, fact, file)
+    for cause, of_cause in told.items():  # one for each death: a rule's findings are a median, and words that are absent would halve it
+        if of_cause:
+            yield max(of_cause, key=lambda each: each.weight)
+        elif cause in SILENT:
+            yield finding(cause, "message", death, 0.0, "the system refused nothing in words")
 
 
 def _counts(death: Observation) -> Iterator[Finding]:

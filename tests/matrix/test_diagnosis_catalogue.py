@@ -12,6 +12,7 @@ from matrix.diagnosis import addresses, catalogue, figures, judge, limits, nativ
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import RemedyKind
 from matrix.diagnosis.native_causes import ARGUMENT, CORRUPTION
+from matrix.evidence.messages import WORDS
 from matrix.records import (
     Bound,
     CrashDump,
@@ -24,6 +25,7 @@ from matrix.records import (
     Load,
     Memory,
     Message,
+    MessageKind,
     Metric,
     Observation,
     ProcessMemory,
@@ -327,6 +329,14 @@ def test_descriptors_that_grow_to_their_limit_are_a_resource_limit_whatever_was_
 def test_the_same_words_in_mere_output_confirm_nothing() -> None:
     found = of(died("SIGTERM", messages=says("too many files", "hint: too many open files are bad")))
     assert found.ranking[0].cause == "external_signal"
+
+
+@pytest.mark.parametrize("kind", [kind for kind, (_, weight) in limits.SAID.items() if weight == max(w for _, w in limits.SAID.values())])
+def test_the_systems_words_for_what_it_refused_weigh_alike_in_whichever_words(kind: MessageKind) -> None:
+    words = f"[Errno 12345] {WORDS[kind][0]}"
+    hint = says("bus error", "hint: a bus error may follow") if limits.SAID[kind][0] == "shm_or_disk_full" else []
+    facts = failed(python_error=raised("OSError", words), messages=[*says(kind, f"OSError: {words}"), *hint])
+    assert first(facts) == (limits.SAID[kind][0], "confirmed")
 
 
 def bounded(name: str, soft: int, used: int) -> list[ProcessSettings]:
