@@ -109,7 +109,8 @@ MessageKind = Literal[
     "heap damaged", "stack overflow", "stack smashed", "assertion", "c++ exception", "fatal python error", "numpy abi",
     "missing symbol", "missing library", "bad instruction", "openmp conflict", "openmp warning", "out of memory",
     "cuda out of memory", "cuda assert", "cuda error", "no space", "bus error", "too many files", "no more processes",
-    "cpu time", "file too large", "broken pipe", "worker died", "terminated", "corrupt input", "bad number", "recursion",
+    "cpu time", "file too large", "no more ports", "broken pipe", "worker died", "terminated", "corrupt input", "bad number",
+    "recursion",
 ]  # fmt: skip
 
 

@@ -21,6 +21,7 @@ SOME_SPACE = 0.25  # of the address space: below it no allocation of a usual siz
 NEAR_SPACE = 0.75  # of the address space: what did not fit any more was large
 LATE = 0.8  # of the attempt: what a process set for itself was seen by then
 FULL_SHARE, FULL_BYTES = 0.02, 1 << 20  # less room than that was left
+AMPLE_SHARE, AMPLE_BYTES, AMPLE_INODES = 0.25, 4 << 30, 1000  # no usual write is refused with that much left
 SAME_TIME = 0.12  # relative spread of times that are called equal
 DIFFERENT = 1.3  # ratio of steps that are called different
 TIMERS = {
@@ -43,6 +44,7 @@ COUNTS = {
     "stack": "the stack",
 }
 COUNTED = ("nofile", "nproc", "pids", "fsize", "memlock", "data", "maps", "inotify")  # what is counted against its limit
+ENOSPC = "no space left on device"
 OF_MEMORY = ("memlock", "data", "maps")  # at these an allocation is refused, in the words of a lack of memory, though there is enough
 MAP_FAILED = (1 << 64) - PAGE  # what mmap returns for "no", and a few bytes more
 NO_MEMORY: tuple[MessageKind, ...] = ("out of memory", "cuda out of memory")  # an allocator of a device's staging memory says the latter
@@ -63,11 +65,13 @@ SAID = {
     "too many files": (RESOURCE, 3.5),
     "no more processes": (RESOURCE, 3.5),
     "file too large": (RESOURCE, 3.5),
+    "no more ports": (RESOURCE, 2.5),  # an address that the machine does not have is refused in these words too
     "cpu time": (TIME, 2.5),
     "no space": (FULL, 3.5),
     "bus error": (FULL, 1.5),
 }
 SILENT = (RESOURCE, FULL)  # of which the absence of words is said: deaths without them count in the median
+AT_WORK: tuple[MessageKind, ...] = ("no more ports",)  # before the first step they are those of a wrong setting
 ENDED_IT = 1.0  # more, when the exception that ended it says so: the words were no mere output
 ENDED_BY_TIMER = ("Timeout (",)  # faulthandler.dump_traceback_later(exit=True)
 
@@ -144,7 +148,7 @@ def _messages(case: Case, death: Observation) -> Iterator[Finding]:
     """What the system's own words for an error say; a program may print them and be well, so without more they confirm nothing."""
     told: dict[str, list[Finding]] = {cause: [] for cause, _ in SAID.values()}
     for line in death.messages:
-        if line.kind not in SAID:
+        if line.kind not in SAID or (line.kind in AT_WORK and not death.progress.last_step):
             continue
         cause, weight = SAID[line.kind]
         said, file = line.text.strip(), f"{line.stream}.log"
@@ -315,6 +319,11 @@ def _room(case: Case, death: Observation) -> Iterator[Finding]:
     refused = message(death, "no space")  # also when there was room, but not for that much
     if death.filesystems and not full and not refused:
         yield finding(FULL, "room", death, -2.5, "every file system that it could write to had room left")
+    if refused and ENOSPC in refused.text.lower() and death.filesystems and all(map(_is_ample, death.filesystems)):
+        least = min(place.least_free_bytes for place in death.filesystems) >> 30
+        fact = f"every file system that it could write to had {least} GiB left or more; other limits (inotify watches, IPC) are told so too"
+        yield finding(FULL, "room", death, -1.5, fact)
+        yield finding(RESOURCE, "refused", death, 1.5, fact)
     if signal == "SIGBUS":
         yield finding(FULL, "signal", death, 1.5, "SIGBUS: a mapped page could not be had")
         yield finding(CHANGED, "signal", death, 1.5, "SIGBUS: a mapped page could not be had")
@@ -347,6 +356,11 @@ def _had_no_room(run: Observation, use: str) -> bool:
 
 def _is_full(place: Filesystem) -> bool:
     return place.least_free_bytes < max(FULL_BYTES, FULL_SHARE * place.total_bytes) or place.least_free_inodes == 0
+
+
+def _is_ample(place: Filesystem) -> bool:
+    enough = place.least_free_inodes is None or place.least_free_inodes >= AMPLE_INODES
+    return enough and place.least_free_bytes >= max(AMPLE_BYTES, AMPLE_SHARE * place.total_bytes)
 
 
 def _mapped(death: Observation) -> Iterator[Finding]:

@@ -72,6 +72,7 @@ WORDS: dict[MessageKind, tuple[str, ...]] = {
     ),
     "cpu time": ("cpu time limit exceeded", "cputime limit exceeded", "due to time limit"),
     "file too large": ("file size limit exceeded", "file too large"),
+    "no more ports": ("cannot assign requested address", "eaddrnotavail"),
     "broken pipe": ("broken pipe", "brokenpipeerror"),
     "terminated": ("sigterm", "cancelled at", "due to preemption", "keyboardinterrupt"),
     "c++ exception": ("terminate called ", "libc++abi: terminating"),

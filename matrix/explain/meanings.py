@@ -86,6 +86,11 @@ MEANINGS: dict[MessageKind, Meaning] = {
     ),
     "cpu time": ("a limit of time ended it", "whose limit, unless the line names it", "supported"),
     "file too large": ("a file grew beyond the limit of file sizes (ulimit -f, or the file system's)", "which file", "supported"),
+    "no more ports": (
+        "no port was left for another connection, or the address is not one of this machine",
+        "ss -s (connections in timewait) against net.ipv4.ip_local_port_range",
+        "suspected",
+    ),
     "broken pipe": ("whoever read its output, or a peer, was gone", "why that one was gone: this is a consequence", "suspected"),
     "terminated": ("somebody asked a process to end", "who, and whether that came first", "suspected"),
     "c++ exception": ("a C++ exception was caught by nobody, and the runtime called abort()", "which library threw it", "supported"),

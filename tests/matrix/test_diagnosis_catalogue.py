@@ -339,6 +339,13 @@ def test_the_systems_words_for_what_it_refused_weigh_alike_in_whichever_words(ki
     assert first(facts) == (limits.SAID[kind][0], "confirmed")
 
 
+def test_an_address_that_is_refused_is_a_wrong_setting_at_the_start_and_may_be_a_lack_of_ports_at_work() -> None:
+    words = "[Errno 99] Cannot assign requested address"
+    facts = failed(python_error=raised("OSError", words), messages=says("no more ports", f"OSError: {words}"))
+    assert facts["progress"].last_step and first(facts)[0] == "resource_limit"
+    assert first({**facts, "progress": Progress()}) == ("python_exception", "confirmed")
+
+
 def bounded(name: str, soft: int, used: int) -> list[ProcessSettings]:
     return [ProcessSettings(pid=7, role="main", last_s=1.0, bounds=[Bound(name=name, soft=soft, hard=soft, used=used)])]
 
@@ -431,10 +438,24 @@ def test_code_that_was_rewritten_while_it_was_loaded_explains_a_crash_in_any_pla
     assert first(crash)[0] != "file_changed_under_mmap"
 
 
+FREE = 6 << 30
+AMPLE = dataclasses.replace(room(FREE, "written")[0], folder="/data", total_bytes=8 << 30, least_free_inodes=9000)
+
+
 def test_an_exception_that_reports_a_full_disk_is_a_full_disk() -> None:
     words = "[Errno 28] No space left on device"
     facts = failed(python_error=raised("OSError", words), messages=says("no space", f"OSError: {words}"), filesystems=room(0, "cwd"))
     assert first(facts) == ("shm_or_disk_full", "confirmed")
+
+
+@pytest.mark.parametrize("free", [AMPLE, dataclasses.replace(AMPLE, least_free_bytes=1 << 30)])
+def test_words_about_space_confirm_no_full_disk_where_there_was_ample_room_and_other_limits_are_told_so(free: Filesystem) -> None:
+    words = "[Errno 28] No space left on device"
+    facts = failed(python_error=raised("OSError", words), messages=says("no space", f"OSError: {words}"), filesystems=[free])
+    found = of(facts)
+    assert found.ranking[0].cause == "shm_or_disk_full" and (found.ranking[0].grade != "confirmed") is (free is AMPLE)
+    told = [fact.fact for entry in found.ranking for fact in [*entry.supports, *entry.contradicts]]
+    assert any("inotify" in fact for fact in told) is (free is AMPLE)
 
 
 def test_deaths_after_the_same_time_at_different_steps_speak_for_a_clock() -> None:
