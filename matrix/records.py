@@ -360,7 +360,7 @@ class CrashDump:
 class Bound:
     """A limit of the kernel that a process was under, whoever set it."""
 
-    name: str  # as | nofile | nproc | pids (of its cgroup) | maps (mappings) | inotify (of its user) | cpu | fsize | stack | data | memlock
+    name: str  # as | nofile | nproc | pids (cgroup) | maps | inotify, watches (of its user) | cpu | fsize | stack | data | memlock
     soft: int  # bytes, seconds or a count
     hard: int | None  # None: unlimited
     used: int | None = None  # most of it that was seen in use, in the same unit; None: not counted

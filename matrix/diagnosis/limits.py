@@ -39,11 +39,12 @@ COUNTS = {
     "data": "data",
     "maps": "mappings of memory (vm.max_map_count)",
     "inotify": "inotify instances of its user (fs.inotify.max_user_instances)",
+    "watches": "inotify watches of its user (fs.inotify.max_user_watches)",
     "as": "the address space",
     "cpu": "processor time",
     "stack": "the stack",
 }
-COUNTED = ("nofile", "nproc", "pids", "fsize", "memlock", "data", "maps", "inotify")  # what is counted against its limit
+COUNTED = ("nofile", "nproc", "pids", "fsize", "memlock", "data", "maps", "inotify", "watches")  # what is counted against its limit
 ENOSPC = "no space left on device"
 OF_MEMORY = ("memlock", "data", "maps")  # at these an allocation is refused, in the words of a lack of memory, though there is enough
 MAP_FAILED = (1 << 64) - PAGE  # what mmap returns for "no", and a few bytes more
@@ -320,15 +321,22 @@ def _room(case: Case, death: Observation) -> Iterator[Finding]:
     if death.filesystems and not full and not refused:
         yield finding(FULL, "room", death, -2.5, "every file system that it could write to had room left")
     if refused and ENOSPC in refused.text.lower() and death.filesystems and all(map(_is_ample, death.filesystems)):
-        least = min(place.least_free_bytes for place in death.filesystems) >> 30
-        fact = f"every file system that it could write to had {least} GiB left or more; other limits (inotify watches, IPC) are told so too"
-        yield finding(FULL, "room", death, -1.5, fact)
-        yield finding(RESOURCE, "refused", death, 1.5, fact)
+        yield from _no_space_in_room(death)
     if signal == "SIGBUS":
         yield finding(FULL, "signal", death, 1.5, "SIGBUS: a mapped page could not be had")
         yield finding(CHANGED, "signal", death, 1.5, "SIGBUS: a mapped page could not be had")
     elif not death.short_files:
         yield finding(CHANGED, "signal", death, -5.0, "it did not end by SIGBUS, which is how a shortened mapped file ends a process")
+
+
+def _no_space_in_room(death: Observation) -> Iterator[Finding]:
+    """ENOSPC where every file system has ample room: it is also what inotify and the system's message queues say at their limits."""
+    least = min(place.least_free_bytes for place in death.filesystems) >> 30
+    fact = f"every file system that it could write to had {least} GiB left or more; other limits (inotify watches, IPC) are told so too"
+    watched = max((bound.used or 0 for bound in _bounds(death) if bound.name == "watches"), default=0)
+    fact += f", and it held {watched} inotify watches" if watched else ""
+    yield finding(FULL, "room", death, -4.0 if watched else -1.5, fact)
+    yield finding(RESOURCE, "refused", death, 3.5 if watched else 1.5, fact)
 
 
 def _full_in_survivors(case: Case, death: Observation, use: str, fact: str) -> Iterator[Finding]:

@@ -20,6 +20,8 @@ from matrix.records import Bound, ProcessSettings
 MOST = 16
 MAPPINGS = Path("/proc/sys/vm/max_map_count")
 WATCHERS = Path("/proc/sys/fs/inotify/max_user_instances")
+WATCHES = Path("/proc/sys/fs/inotify/max_user_watches")
+FEW_LINKS, SOME_WATCHES = 256, 32  # descriptors that are read to count watches; fewer of those tell nothing
 WATCHER = "anon_inode:inotify"  # where the link of such a descriptor leads
 MOST_LINKS = 4096  # descriptors of one process that are read one by one
 OFTEN, RARELY = 4, 8  # looks, first and later, at what hardly ever changes: limits and the group of another than the main process
@@ -88,12 +90,14 @@ class Settings:
             used["nofile"] = os.stat(folder).st_size or len(os.listdir(folder))  # noqa: PTH116, PTH208 - at every look
             if self._watchers and self._watchers <= 2 * used["nofile"] and used["nofile"] <= MOST_LINKS:  # else it cannot be near
                 used["inotify"] = watchers(folder)
+            if pid == self._main and used["nofile"] <= FEW_LINKS and (last.looks <= OFTEN or last.looks % RARELY == 0):
+                used["watches"] = watches(process)
         if last.group not in self._counts:  # the processes of a tree share it
             self._counts[last.group] = group_of_pids(last.group)
         last.pids, count = self._counts[last.group]
         if count is not None:
             used["pids"] = count
-        last.used = {name: max(value, last.used.get(name, 0)) for name, value in used.items()}
+        last.used |= {name: max(value, last.used.get(name, 0)) for name, value in used.items()}
 
     def record(self, roles: dict[int, str], own: Sequence[LimitSet] = ()) -> list[ProcessSettings]:
         """The main process first.  `own`: limits that processes set for themselves, which a look may have come too early for."""
@@ -115,7 +119,11 @@ class Settings:
 
     def _of_user(self, last: _Last) -> list[Bound]:
         """What all processes of a user share and this one had much of.  The kernel refuses it in the words of too many files."""
-        return _if_much("inotify", self._watchers, last.used.get("inotify", 0))
+        found = _if_much("inotify", self._watchers, last.used.get("inotify", 0))
+        count = last.used.get("watches", 0)  # a container may allow fewer than the machine, and that cannot be read from outside
+        if count >= SOME_WATCHES and (most := _number(WATCHES)):
+            found.append(Bound(name="watches", soft=most, hard=most, used=count))
+        return found
 
 
 def _if_much(name: str, most: int | None, used: int) -> list[Bound]:
@@ -136,6 +144,16 @@ def watchers(folder: str) -> int:
     for name in os.listdir(folder):  # noqa: PTH208 - at every look
         with contextlib.suppress(OSError):  # closed meanwhile
             count += os.readlink(f"{folder}/{name}") == WATCHER  # noqa: PTH115
+    return count
+
+
+def watches(process: str) -> int:
+    """Files and folders that the inotify instances of a /proc/PID watch."""
+    count = 0
+    for name in os.listdir(f"{process}/fd"):  # noqa: PTH208 - at many looks
+        with contextlib.suppress(OSError):  # closed meanwhile
+            if os.readlink(f"{process}/fd/{name}") == WATCHER:  # noqa: PTH115
+                count += _read(f"{process}/fdinfo/{name}").count("inotify wd:")
     return count
 
 

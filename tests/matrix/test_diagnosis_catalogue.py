@@ -454,6 +454,8 @@ def test_words_about_space_confirm_no_full_disk_where_there_was_ample_room_and_o
     facts = failed(python_error=raised("OSError", words), messages=says("no space", f"OSError: {words}"), filesystems=[free])
     found = of(facts)
     assert found.ranking[0].cause == "shm_or_disk_full" and (found.ranking[0].grade != "confirmed") is (free is AMPLE)
+    watching = of({**facts, "settings": bounded("watches", 192_536, 200)}).ranking[0]
+    assert (watching.cause == "resource_limit") is (free is AMPLE)
     told = [fact.fact for entry in found.ranking for fact in [*entry.supports, *entry.contradicts]]
     assert any("inotify" in fact for fact in told) is (free is AMPLE)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from matrix.evidence.settings import Settings, group_of_pids, watchers
+from matrix.evidence.settings import Settings, group_of_pids, watchers, watches
 
 ROOT = Path("/sys/fs/cgroup/pids")  # of version 1, where a group can be made without further ado
 
@@ -88,3 +88,30 @@ def test_watchers_of_files_are_told_with_the_limit_of_their_user_where_they_are_
         return [(bound.soft, bound.used) for bound in settings.record({})[0].bounds if bound.name == "inotify"]
 
     assert (told(4), told(1)) == ([(4, 4)], [])
+
+
+def test_what_a_process_watches_is_told_once_it_is_more_than_a_few(tmp_path: Path) -> None:
+    program = f"""
+import ctypes, os
+libc = ctypes.CDLL(None)
+instance = libc.inotify_init1(0)
+for k in range(41):
+    os.mkdir({str(tmp_path)!r} + f"/{{k}}")
+    libc.inotify_add_watch(instance, ({str(tmp_path)!r} + f"/{{k}}").encode(), 0x100)
+    if k in (3, 40):
+        print(k + 1 if instance >= 0 else 0, flush=True)
+        input()
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin is not None and child.stdout is not None
+        settings, told = Settings(), []
+        for _ in range(2):
+            made = int(child.stdout.readline())
+            if made == 0:
+                pytest.skip("other programs of this user have all the inotify instances that it may have")
+            assert watches(f"/proc/{child.pid}") == made
+            settings.look(0.1, [child.pid], child.pid)
+            told.append([bound.used for bound in settings.record({})[0].bounds if bound.name == "watches"])
+            child.stdin.write("\n")
+            child.stdin.flush()
+    assert told == [[], [41]]
