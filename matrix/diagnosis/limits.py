@@ -234,7 +234,7 @@ def _address_space(death: Observation) -> Iterator[Finding]:
     bound, fault, pointer = next((b for b in _bounds(death) if b.name == "as"), None), the_fault(death), _unchecked(death)
     refused = pointer or message(death, "out of memory") is not None
     if bound is None:
-        if first_signal(death) == "SIGXFSZ" or any(map(_reached, _bounds(death))):
+        if first_signal(death) == "SIGXFSZ" or any(map(_reached, _bounds(death))) or _names_a_limit(death):
             return  # that is another limit
         if any(settings.last_s >= LATE * death.wall_s for settings in death.settings):
             yield finding(RESOURCE, "address space", death, -1.0, "no process of it had a limit on its address space")
@@ -250,6 +250,11 @@ def _address_space(death: Observation) -> Iterator[Finding]:
             yield finding(cause, "address space", death, -1.5, f"{fact}, and {what}")
     elif used >= NEAR_SPACE * bound.soft:
         yield finding(RESOURCE, "address space", death, 2.5, fact)
+
+
+def _names_a_limit(death: Observation) -> bool:
+    """Whether the exception that ended it says in words of its own which kind of thing was refused."""
+    return any(SAID[line.kind][0] == RESOURCE and reports(death, line) for line in death.messages if line.kind in SAID)
 
 
 def _without_the_limit(case: Case) -> Iterator[Finding]:

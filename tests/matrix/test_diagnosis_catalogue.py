@@ -337,6 +337,8 @@ def test_the_systems_words_for_what_it_refused_weigh_alike_in_whichever_words(ki
     hint = says("bus error", "hint: a bus error may follow") if limits.SAID[kind][0] == "shm_or_disk_full" else []
     facts = failed(python_error=raised("OSError", words), messages=[*says(kind, f"OSError: {words}"), *hint])
     assert first(facts) == (limits.SAID[kind][0], "confirmed")
+    no_limit_on_memory = [ProcessSettings(pid=7, role="main", last_s=3.0)]
+    assert first({**facts, "settings": no_limit_on_memory}) == (limits.SAID[kind][0], "confirmed")
 
 
 def test_an_address_that_is_refused_is_a_wrong_setting_at_the_start_and_may_be_a_lack_of_ports_at_work() -> None:
