@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from matrix.diagnosis import endings, figures, fork, limits, memory, native, openmp, probing, stalls, watchdogs
+from matrix.diagnosis import endings, figures, fork, limits, memory, native, openmp, probing, room, stalls, watchdogs
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause
 from matrix.records import Finding
 
-FAMILIES = (openmp, fork, memory, limits, native, figures, endings, stalls, watchdogs)
+FAMILIES = (openmp, fork, memory, limits, room, native, figures, endings, stalls, watchdogs)
 CAUSES: dict[str, Cause] = {cause.name: cause for family in FAMILIES for cause in family.CAUSES}
 OPEN = (  # what is no cause, and stands in a ranking beside them
     Cause(

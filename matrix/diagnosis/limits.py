@@ -1,4 +1,4 @@
-"""Limits of the system other than memory: descriptors, processes, address space, processor time, room on disks, mapped files."""
+"""Limits of the system other than memory: descriptors, processes, address space, processor time; and what the system says of any."""
 
 from __future__ import annotations
 
@@ -9,19 +9,15 @@ from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.judge import by_our_clock, first_signal
 from matrix.diagnosis.memory_causes import NAMES as MEMORY
-from matrix.diagnosis.native import crash_signal
 from matrix.diagnosis.native_causes import NATIVE_CRASH
 from matrix.diagnosis.sigkill import by_others
-from matrix.records import Bound, Filesystem, Finding, MessageKind, Observation
+from matrix.records import Bound, Finding, MessageKind, Observation
 
 RESOURCE, TIME, FULL, CHANGED = "resource_limit", "watchdog_or_time_limit", "shm_or_disk_full", "file_changed_under_mmap"
-DAMAGED = "corrupt_input_data"
 NEAR = 0.9  # of a limit
 SOME_SPACE = 0.25  # of the address space: below it no allocation of a usual size is refused for it
 NEAR_SPACE = 0.75  # of the address space: what did not fit any more was large
 LATE = 0.8  # of the attempt: what a process set for itself was seen by then
-FULL_SHARE, FULL_BYTES = 0.02, 1 << 20  # less room than that was left
-AMPLE_SHARE, AMPLE_BYTES, AMPLE_INODES = 0.25, 4 << 30, 1000  # no usual write is refused with that much left
 SAME_TIME = 0.12  # relative spread of times that are called equal
 DIFFERENT = 1.3  # ratio of steps that are called different
 TIMERS = {
@@ -45,7 +41,6 @@ COUNTS = {
     "stack": "the stack",
 }
 COUNTED = ("nofile", "nproc", "pids", "fsize", "memlock", "data", "maps", "inotify", "watches")  # what is counted against its limit
-ENOSPC = "no space left on device"
 OF_MEMORY = ("memlock", "data", "maps")  # at these an allocation is refused, in the words of a lack of memory, though there is enough
 MAP_FAILED = (1 << 64) - PAGE  # what mmap returns for "no", and a few bytes more
 NO_MEMORY: tuple[MessageKind, ...] = ("out of memory", "cuda out of memory")  # an allocator of a device's staging memory says the latter
@@ -104,30 +99,6 @@ CAUSES = (
         references=("man 2 setrlimit, RLIMIT_CPU", "man 2 alarm"),
         cures_it={"raised_cpu_time": 0.6},
     ),
-    Cause(
-        name=FULL,
-        title="Shared memory or disk full",
-        clause="/dev/shm or a file system runs full; a write to mapped memory there ends in SIGBUS, other writes fail or are lost",
-        every_time=0.9,
-        remedies=(
-            remedy("axis", "fewer workers, smaller batches, or less prefetch"),
-            remedy("limit", "a larger /dev/shm (docker --shm-size) or disk"),
-            remedy("code", "remove what is not needed any more; share through files on a disk with room"),
-        ),
-        references=("PyTorch documentation, DataLoader and shared memory", "man 5 tmpfs"),
-        cures_it={"bigger_shm": 0.5, "bigger_temp": 0.3},
-    ),
-    Cause(
-        name=CHANGED,
-        title="A mapped file changed while it was read",
-        clause="a file is shortened or replaced while it is mapped into memory, and reading the part that is gone ends in SIGBUS",
-        every_time=0.6,
-        remedies=(
-            remedy("axis", "no writer beside the readers"),
-            remedy("code", "write a new file and rename it over the old one; readers keep the old one"),
-        ),
-        references=("man 2 mmap, SIGBUS",),
-    ),
 )
 
 
@@ -137,8 +108,6 @@ def findings(case: Case) -> Iterator[Finding]:
         yield from _counts(death)
         yield from _address_space(death)
         yield from _timer(death)
-        yield from _room(case, death)
-        yield from _mapped(death)
     if case.deaths:
         yield from _only_in_deaths(case)
         yield from _timing(case)
@@ -176,7 +145,7 @@ def _counts(death: Observation) -> Iterator[Finding]:
             grew = trend.per_step is not None and trend.per_step.low > 0
             fact += f", {trend.per_step.value:.2g} with every step" if grew and trend.per_step else ""
             yield finding(RESOURCE, "count", death, 3.5 if grew else 2.5, fact)
-    for bound in filter(_reached, _bounds(death)):
+    for bound in filter(_reached, bounds_of(death)):
         fact = f"{bound.used} of {bound.soft} {COUNTS[bound.name]} were in use"
         yield finding(RESOURCE, "count", death, 3.0, fact)
         if bound.name in OF_MEMORY and any(message(death, kind) for kind in NO_MEMORY):
@@ -184,7 +153,7 @@ def _counts(death: Observation) -> Iterator[Finding]:
             yield finding(RESOURCE, "refused", death, 1.5, fact)
             for cause in (*MEMORY, *NATIVE_CRASH, "python_exception"):
                 yield finding(cause, "refused", death, -2.0, fact)
-        elif used := _unchecked(death, bound.name):
+        elif used := unchecked(death, bound.name):
             fact += f", and {used}: what was refused and not looked at"
             yield finding(RESOURCE, "refused", death, 1.5, fact)
             for cause in NATIVE_CRASH:
@@ -199,7 +168,7 @@ def _only_in_deaths(case: Case) -> Iterator[Finding]:
     """A count that was all used up whenever it died and never when it lived: being near a limit alone may be how a pool is meant to be."""
     for name in COUNTED:
         dying, living = (
-            [bound for run in runs for bound in _bounds(run) if bound.name == name and bound.used is not None]
+            [bound for run in runs for bound in bounds_of(run) if bound.name == name and bound.used is not None]
             for runs in (case.deaths, case.survivors)
         )
         if min(len(dying), len(living)) >= ENOUGH_RUNS and all((bound.used or 0) >= bound.soft for bound in dying):
@@ -212,7 +181,7 @@ def _reached(bound: Bound) -> bool:
     return bound.name in COUNTED and bound.used is not None and bound.used >= NEAR * bound.soft
 
 
-def _unchecked(death: Observation, bound: str = "") -> str:
+def unchecked(death: Observation, bound: str = "") -> str:
     """What was used as if it had been granted, in words; "": nothing of the kind.  Where no mapping may be added, none can be split
     either: a part of what was reserved stays without access."""
     fault = the_fault(death)
@@ -225,16 +194,16 @@ def _unchecked(death: Observation, bound: str = "") -> str:
     return "what may not be accessed was used" if bound == "maps" and fault.mapping == "no access" and not on_stack(fault) else ""
 
 
-def _bounds(death: Observation) -> list[Bound]:
+def bounds_of(death: Observation) -> list[Bound]:
     return [bound for settings in death.settings for bound in settings.bounds]
 
 
 def _address_space(death: Observation) -> Iterator[Finding]:
     """An allocation that the limit refused: an exception, or a null pointer that nobody checked."""
-    bound, fault, pointer = next((b for b in _bounds(death) if b.name == "as"), None), the_fault(death), _unchecked(death)
+    bound, fault, pointer = next((b for b in bounds_of(death) if b.name == "as"), None), the_fault(death), unchecked(death)
     refused = pointer or message(death, "out of memory") is not None
     if bound is None:
-        if first_signal(death) == "SIGXFSZ" or any(map(_reached, _bounds(death))) or _names_a_limit(death):
+        if first_signal(death) == "SIGXFSZ" or any(map(_reached, bounds_of(death))) or _names_a_limit(death):
             return  # that is another limit
         if any(settings.last_s >= LATE * death.wall_s for settings in death.settings):
             yield finding(RESOURCE, "address space", death, -1.0, "no process of it had a limit on its address space")
@@ -260,10 +229,10 @@ def _names_a_limit(death: Observation) -> bool:
 def _without_the_limit(case: Case) -> Iterator[Finding]:
     """A change of one axis that lifts a limit, and the program lives: the limit takes part."""
     dying = next((death for death in case.bad_deaths if death.settings), None)
-    for bound in _bounds(dying) if dying else ():
+    for bound in bounds_of(dying) if dying else ():
         cause = LIFTED.get(bound.name)
         for axis, survivor in case.beside if cause else ():
-            theirs = [b.soft for b in _bounds(survivor) if b.name == bound.name]
+            theirs = [b.soft for b in bounds_of(survivor) if b.name == bound.name]
             if cause and dying and survivor.settings and all(soft >= HIGHER * bound.soft for soft in theirs):
                 now = f"{min(theirs)}" if theirs else "none"
                 change = f"{axis}={survivor.trial.cell[axis]}"
@@ -278,7 +247,7 @@ def _timer(death: Observation) -> Iterator[Finding]:
     if signal in TIMERS and not by_others(death, signal):
         yield finding(TIME, "signal", death, 4.5, TIMERS[signal])
         yield finding("external_signal", "signal", death, -3.0, TIMERS[signal])
-    cpu = next((b for b in _bounds(death) if b.name == "cpu"), None)
+    cpu = next((b for b in bounds_of(death) if b.name == "cpu"), None)
     used = death.exit.cpu_s
     if cpu and used is not None and used >= NEAR * cpu.soft:
         yield finding(
@@ -302,108 +271,3 @@ def _timing(case: Case) -> Iterator[Finding]:
         fact = f"{len(known)} deaths came after {times}, at steps between {steps[0]} and {steps[-1]}: a clock ends it"
         yield finding(TIME, "timing", known[0], 1.5, fact)
         yield finding("external_signal", "timing", known[0], 1.0, fact)
-
-
-# ------------------------------------------------------------------ room and files
-def _room(case: Case, death: Observation) -> Iterator[Finding]:
-    full = [place for place in death.filesystems if _is_full(place)]
-    signal = crash_signal(death)
-    for place in full[:1]:
-        left = f"{place.least_free_bytes >> 10} KiB left of {place.total_bytes >> 20} MiB"
-        fact = f"{place.folder} ({place.use}) had {'no inode for another file, and ' if place.least_free_inodes == 0 else ''}{left}"
-        if any(_had_no_room(survivor, place.use) for survivor in case.survivors):
-            yield from _full_in_survivors(case, death, place.use, fact)
-            return
-        weight = 4.5 if signal == "SIGBUS" else 3.5
-        yield finding(FULL, "room", death, weight, fact)
-        for cause in ("native_memory_corruption", "native_bad_argument", CHANGED):
-            yield finding(cause, "room", death, -2.0, fact)
-        if death.python_error:
-            yield finding("python_exception", "room", death, -2.0, fact)
-        if pointer := _unchecked(death):
-            yield finding(FULL, "refused", death, 1.5, f"{fact}, and {pointer}: what was refused and not looked at")
-    refused = message(death, "no space")  # also when there was room, but not for that much
-    if death.filesystems and not full and not refused:
-        yield finding(FULL, "room", death, -2.5, "every file system that it could write to had room left")
-    if refused and ENOSPC in refused.text.lower() and death.filesystems and all(map(_is_ample, death.filesystems)):
-        yield from _no_space_in_room(death)
-    if signal == "SIGBUS":
-        yield finding(FULL, "signal", death, 1.5, "SIGBUS: a mapped page could not be had")
-        yield finding(CHANGED, "signal", death, 1.5, "SIGBUS: a mapped page could not be had")
-    elif not death.short_files:
-        yield finding(CHANGED, "signal", death, -5.0, "it did not end by SIGBUS, which is how a shortened mapped file ends a process")
-
-
-def _no_space_in_room(death: Observation) -> Iterator[Finding]:
-    """ENOSPC where every file system has ample room: it is also what inotify and the system's message queues say at their limits."""
-    least = min(place.least_free_bytes for place in death.filesystems) >> 30
-    fact = f"every file system that it could write to had {least} GiB left or more; other limits (inotify watches, IPC) are told so too"
-    watched = max((bound.used or 0 for bound in _bounds(death) if bound.name == "watches"), default=0)
-    fact += f", and it held {watched} inotify watches" if watched else ""
-    yield finding(FULL, "room", death, -4.0 if watched else -1.5, fact)
-    yield finding(RESOURCE, "refused", death, 3.5 if watched else 1.5, fact)
-
-
-def _full_in_survivors(case: Case, death: Observation, use: str, fact: str) -> Iterator[Finding]:
-    """What a full place loses harms only who reads it back: such runs all die full, and room alone saves them."""
-    changes = [(axis, survivor) for axis, survivor in case.beside if any(place.use == use for place in survivor.filesystems)]
-    still_full = {axis for axis, survivor in changes if _had_no_room(survivor, use)}
-    saved = next(((axis, survivor) for axis, survivor in changes if axis not in still_full), None)
-    if saved is None or not all(_had_no_room(other, use) for other in case.deaths):
-        yield finding(FULL, "room", death, -1.0, f"{fact}, as in runs that survive")
-        return
-    axis, survivor = saved
-    change = f"{axis}={survivor.trial.cell[axis]}"
-    fact += f"; some runs survive with it full, but with {change} alone there is room, and it survives (attempt {survivor.attempt})"
-    yield finding(FULL, "room", death, 1.5, fact)
-    damaged = message(death, "corrupt input")
-    if damaged and not case.said_alike("corrupt input"):
-        fact = f"what it read is not whole, as what a full place has lost: {damaged.text.strip()[:160]}"
-        yield finding(FULL, "read back", death, 2.0, fact, f"{damaged.stream}.log")
-        yield finding(DAMAGED, "read back", death, -1.5, fact, f"{damaged.stream}.log")
-
-
-def _had_no_room(run: Observation, use: str) -> bool:
-    return any(place.use == use and _is_full(place) for place in run.filesystems)
-
-
-def _is_full(place: Filesystem) -> bool:
-    return place.least_free_bytes < max(FULL_BYTES, FULL_SHARE * place.total_bytes) or place.least_free_inodes == 0
-
-
-def _is_ample(place: Filesystem) -> bool:
-    enough = place.least_free_inodes is None or place.least_free_inodes >= AMPLE_INODES
-    return enough and place.least_free_bytes >= max(AMPLE_BYTES, AMPLE_SHARE * place.total_bytes)
-
-
-def _mapped(death: Observation) -> Iterator[Finding]:
-    """A file that nobody wrote to since it was mapped was too short before: then it is damaged, or was never whole."""
-    for file in sorted(death.short_files, key=lambda file: not file.at_fault)[:1]:
-        fact = f"{file.path} was mapped up to byte {file.mapped_to_bytes} and holds {file.size_bytes} bytes"
-        at = ", and the fault lies in that mapping" if file.at_fault else ""
-        fault = the_fault(death)
-        if file.mapped_to_bytes - file.size_bytes < PAGE:  # it was written anew, and is as long as before by now
-            yield from _rewritten(death, f"{file.path} was written to while it was mapped{at}")
-            return
-        if file.changed is False and file.at_fault:
-            fact += f"{at}; nobody wrote to it since it was mapped, so it was as short before"
-            yield finding(DAMAGED, "short file", death, 4.5, fact, "maps.txt")
-            for cause in (CHANGED, FULL):
-                yield finding(cause, "short file", death, -4.0, fact, "maps.txt")
-            return
-        elsewhere = not file.at_fault and fault is not None and fault.address is not None
-        yield finding(CHANGED, "short file", death, 5.0 if file.at_fault else 1.0 if elsewhere else 3.0, fact + at, "maps.txt")
-        if elsewhere:
-            return
-        for cause in (FULL, "native_bad_argument", "native_memory_corruption"):
-            yield finding(cause, "short file", death, -2.0, fact + at, "maps.txt")
-
-
-def _rewritten(death: Observation, fact: str) -> Iterator[Finding]:
-    """Under a read: its pages were gone for a moment, as those of a full file system are.  Under code: that explains any crash."""
-    if crash_signal(death) == "SIGBUS":
-        yield finding(CHANGED, "short file", death, 3.0, fact, "maps.txt")
-        return
-    yield finding(CHANGED, "short file", death, 5.0, f"{fact}, and it holds code", "maps.txt")
-    for cause in NATIVE_CRASH:
-        yield finding(cause, "short file", death, -2.0, fact, "maps.txt")
