@@ -16,6 +16,7 @@ from matrix.diagnosis.signals import EXIT, EXTERNAL
 from matrix.evidence.deaths import initiating
 from matrix.records import Death, ExitCall, Finding, MessageKind, Observation, PythonError
 
+SAID_CHARS = 100  # of the last line, which may be cut off in front
 EXCEPTION, BINARY, DEVICE = "python_exception", "binary_incompatibility", "device_backend_fault"
 NO_MEMORY = re.compile(
     r"\bout of memory(?=\s*(?:$|[^\w\s-])|\s+(?:trying|while|when|error)\b)"
@@ -228,6 +229,9 @@ def _exit(death: Observation) -> Iterator[Finding]:
     if error and not native and (left is None or _is_of_memory(error)):
         yield from _exception(death, error)
         return
+    if error and native and status == RAISED and _is_last_said(death, error):
+        yield from _unheard(death, error)
+        return
     after = f"after its traceback {left} ended it" if left else "native code ended it"
     yield finding(EXCEPTION, "traceback", death, -5.0, "no traceback was printed" if not error else after, "stderr.log")
     yield from launchers.findings(death)
@@ -244,6 +248,23 @@ def _exit(death: Observation) -> Iterator[Finding]:
         yield finding(EXIT, "who", death, OWN, f"{left} ended the process", "hook.jsonl")
     elif status == 0 and death.exit.left_by == "interpreter":
         yield finding(EXIT, "who", death, 0.5, "the interpreter reached its own end, with status 0", "hook.jsonl")
+
+
+def _is_last_said(death: Observation, error: PythonError) -> bool:
+    """Whether its last line of output is the end of that traceback."""
+    told = f"{error.type}: {error.message}" if error.message else error.type
+    return bool(death.output_tail) and told.rstrip().endswith(death.output_tail[-1].strip()[-SAID_CHARS:])
+
+
+def _unheard(death: Observation, error: PythonError) -> Iterator[Finding]:
+    """All as after an uncaught exception, but the hook noted no end of the interpreter: native code ended it just then, or nothing could
+    be noted any more (another user by then, another root, no descriptor or no room left).  Neither is shown."""
+    if _is_of_memory(error):
+        yield from _allocation(death, error)
+        return
+    fact = f"its last words are a traceback, and its status that of one, but no end of the interpreter was noted: {_said(error)}"
+    yield finding(EXCEPTION, "traceback", death, 1.0 if _only_reports(death, error) else 3.0, fact, "stderr.log")
+    yield finding(EXIT, "silent exit", death, 1.0, fact, "hook.jsonl")
 
 
 def _exit_within(calls: list[ExitCall]) -> ExitCall | None:

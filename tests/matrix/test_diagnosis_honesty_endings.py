@@ -412,3 +412,17 @@ def test_a_damaged_heap_on_one_device_only_is_still_a_damaged_heap() -> None:
 def test_where_another_axis_makes_the_difference_no_device_is_accused() -> None:
     _, rules = device_verdict("a2", BAD_ADDRESS)
     assert rules == []
+
+
+def test_a_traceback_at_the_end_is_no_librarys_exit_because_the_end_of_the_interpreter_was_not_noted() -> None:
+    """A program that has become another user, or has no descriptor left, cannot note it."""
+    native = Exit(returncode=1, left_by="native code")
+    error = raised("ValueError", "shapes do not match")
+    last = failed(exit=native, python_error=error, output_tail=["step 7", "Traceback ...", "ValueError: shapes do not match"])
+    found = verdict({("u", 1): last, ("v", 1): lived(), ("v", 2): lived()})
+    assert (found.ranking[0].cause, found.ranking[0].grade) == ("python_exception", "supported")
+    for other in (
+        {**last, "output_tail": [*last["output_tail"], "step 8"]},  # it went on
+        {**last, "exit": Exit(returncode=3, left_by="native code")},
+    ):
+        assert verdict({("u", 1): other, ("v", 1): lived(), ("v", 2): lived()}).ranking[0].cause == "library_exit"
