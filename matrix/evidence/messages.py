@@ -59,7 +59,10 @@ WORDS: dict[MessageKind, tuple[str, ...]] = {
         "image file is truncated", "unexpected end of file",
         "unexpected end of data", "pytorchstreamreader failed", "arrowinvalid", "mmap length is greater than file size",
     ),
-    "no space": ("no space left on device", "disk quota exceeded", "enospc", "insufficient shared memory", "out of shared memory"),
+    "no space": (
+        "no space left on device", "disk quota exceeded", "enospc", "insufficient shared memory", "out of shared memory", "disk is full",
+        "disk full", "not enough space on the disk", "not enough disk space",
+    ),
     "bus error": ("bus error",),
     "too many files": ("too many open files", "received 0 items of ancdata", "emfile"),
     "no more processes": (

@@ -35,6 +35,8 @@ LINES: list[tuple[MessageKind, str]] = [
     ("corrupt input", "ValueError: shard-3.bin: the checksum of record 12 does not match"),
     ("corrupt input", "OSError: train.idx: data corrupted at byte 81920"),
     ("no space", "OSError: [Errno 28] No space left on device"),
+    ("no space", "sqlite3.OperationalError: database or disk is full"),
+    ("no more ports", "OSError: [Errno 99] Cannot assign requested address"),
     ("too many files", "OSError: [Errno 24] Too many open files"),
     ("no more processes", "RuntimeError: can't start new thread"),
     ("no more processes", "BlockingIOError: [Errno 11] Resource temporarily unavailable"),
