@@ -11,7 +11,7 @@ from matrix.diagnosis.judge import by_our_clock, first_signal
 from matrix.diagnosis.memory_causes import NAMES as MEMORY
 from matrix.diagnosis.native_causes import NATIVE_CRASH
 from matrix.diagnosis.sigkill import by_others
-from matrix.records import Bound, Finding, MessageKind, Observation
+from matrix.records import Bound, Finding, Message, MessageKind, Observation
 
 RESOURCE, TIME, FULL, CHANGED = "resource_limit", "watchdog_or_time_limit", "shm_or_disk_full", "file_changed_under_mmap"
 NEAR = 0.9  # of a limit
@@ -68,6 +68,7 @@ SAID = {
 }
 SILENT = (RESOURCE, FULL)  # of which the absence of words is said: deaths without them count in the median
 AT_WORK: tuple[MessageKind, ...] = ("no more ports",)  # before the first step they are those of a wrong setting
+EAGAIN, STARTS = "resource temporarily unavailable", ("fork", "popen", "subprocess", "process", "spawn", "thread", "clone")
 ENDED_IT = 1.0  # more, when the exception that ended it says so: the words were no mere output
 ENDED_BY_TIMER = ("Timeout (",)  # faulthandler.dump_traceback_later(exit=True)
 
@@ -118,7 +119,7 @@ def _messages(case: Case, death: Observation) -> Iterator[Finding]:
     """What the system's own words for an error say; a program may print them and be well, so without more they confirm nothing."""
     told: dict[str, list[Finding]] = {cause: [] for cause, _ in SAID.values()}
     for line in death.messages:
-        if line.kind not in SAID or (line.kind in AT_WORK and not death.progress.last_step):
+        if line.kind not in SAID or (line.kind in AT_WORK and not death.progress.last_step) or _of_a_lock(death, line):
             continue
         cause, weight = SAID[line.kind]
         said, file = line.text.strip(), f"{line.stream}.log"
@@ -136,6 +137,16 @@ def _messages(case: Case, death: Observation) -> Iterator[Finding]:
             yield max(of_cause, key=lambda each: each.weight)
         elif cause in SILENT:
             yield finding(cause, "message", death, 0.0, "the system refused nothing in words")
+
+
+def _of_a_lock(death: Observation, line: Message) -> bool:
+    """EAGAIN, where nothing was to be started: also a lock that somebody holds and a pipe that is not ready are told so."""
+    if EAGAIN not in line.text.lower() or not reports(death, line):
+        return False
+    if any(_reached(bound) for bound in bounds_of(death) if bound.name in ("nproc", "pids")):
+        return False
+    told = [line.text, *(death.python_error.frames if death.python_error else []), *death.output_tail]
+    return not any(word in each.lower() for each in told for word in STARTS)
 
 
 def _counts(death: Observation) -> Iterator[Finding]:

@@ -64,7 +64,7 @@ WORDS: dict[MessageKind, tuple[str, ...]] = {
         "disk full", "not enough space on the disk", "not enough disk space",
     ),
     "bus error": ("bus error",),
-    "too many files": ("too many open files", "received 0 items of ancdata", "emfile"),
+    "too many files": ("too many open files", "received 0 items of ancdata", "emfile", "too many references: cannot splice"),
     "no more processes": (
         "can't start new thread", "resource temporarily unavailable", "pthread_create failed", "thread creation failed",
         "fork: retry", "cannot fork",

@@ -331,6 +331,10 @@ def test_the_same_words_in_mere_output_confirm_nothing() -> None:
     assert found.ranking[0].cause == "external_signal"
 
 
+def bounded(name: str, soft: int, used: int) -> list[ProcessSettings]:
+    return [ProcessSettings(pid=7, role="main", last_s=1.0, bounds=[Bound(name=name, soft=soft, hard=soft, used=used)])]
+
+
 @pytest.mark.parametrize("kind", [kind for kind, (_, weight) in limits.SAID.items() if weight == max(w for _, w in limits.SAID.values())])
 def test_the_systems_words_for_what_it_refused_weigh_alike_in_whichever_words(kind: MessageKind) -> None:
     words = f"[Errno 12345] {WORDS[kind][0]}"
@@ -341,15 +345,30 @@ def test_the_systems_words_for_what_it_refused_weigh_alike_in_whichever_words(ki
     assert first({**facts, "settings": no_limit_on_memory}) == (limits.SAID[kind][0], "confirmed")
 
 
+@pytest.mark.parametrize(
+    ("frames", "shown", "settings", "cause"),
+    [
+        (["cache.py:8 in take"], "fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)", [], "python_exception"),
+        (["train.py:8 in <module>"], "pid = os.fork()", [], "resource_limit"),
+        (["train.py:8 in <module>", "subprocess.py:1885 in _execute_child"], "", [], "resource_limit"),
+        (["native.py:8 in call"], "", bounded("pids", 24, 24), "resource_limit"),
+    ],
+)
+def test_what_is_not_available_for_now_may_be_a_lock_where_nothing_was_to_be_started(
+    frames: list[str], shown: str, settings: list[ProcessSettings], cause: str
+) -> None:
+    words = "[Errno 11] Resource temporarily unavailable"
+    error = PythonError(type="BlockingIOError", message=words, frames=frames)
+    last = says("no more processes", f"BlockingIOError: {words}")
+    tail = ["Traceback (most recent call last):", f"    {shown}", last[0].text]
+    assert first(failed(python_error=error, messages=last, output_tail=tail, settings=settings)) == (cause, "confirmed")
+
+
 def test_an_address_that_is_refused_is_a_wrong_setting_at_the_start_and_may_be_a_lack_of_ports_at_work() -> None:
     words = "[Errno 99] Cannot assign requested address"
     facts = failed(python_error=raised("OSError", words), messages=says("no more ports", f"OSError: {words}"))
     assert facts["progress"].last_step and first(facts)[0] == "resource_limit"
     assert first({**facts, "progress": Progress()}) == ("python_exception", "confirmed")
-
-
-def bounded(name: str, soft: int, used: int) -> list[ProcessSettings]:
-    return [ProcessSettings(pid=7, role="main", last_s=1.0, bounds=[Bound(name=name, soft=soft, hard=soft, used=used)])]
 
 
 def test_a_file_that_grew_too_large_needs_no_limit_on_the_address_space() -> None:

@@ -38,6 +38,7 @@ LINES: list[tuple[MessageKind, str]] = [
     ("no space", "sqlite3.OperationalError: database or disk is full"),
     ("no more ports", "OSError: [Errno 99] Cannot assign requested address"),
     ("too many files", "OSError: [Errno 24] Too many open files"),
+    ("too many files", "OSError: [Errno 109] Too many references: cannot splice"),
     ("no more processes", "RuntimeError: can't start new thread"),
     ("no more processes", "BlockingIOError: [Errno 11] Resource temporarily unavailable"),
     ("out of memory", "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7.45 GiB for an array with shape (1000000000,)"),
