@@ -60,9 +60,11 @@ def proven(observations: Sequence[Observation], outcomes: Mapping[str, Outcome],
 
 
 def step_s(run: Observation) -> float | None:
-    """Seconds of a step on average, the start left out; None: it made too few."""
-    steps = run.progress.last_step
-    return _stepping_s(run) / steps if steps and _stepping_s(run) > 0 else None
+    """Seconds of a step on average, the start and the time without a processor left out, of every run alike; None: it made too few."""
+    steps, stepping_s = run.progress.last_step, _stepping_s(run)
+    if run.exit.ended_by != "wall" and run.wall_s:
+        stepping_s *= max(0.0, _own_s(run)) / run.wall_s  # when in the run others had the processor is not known
+    return stepping_s / steps if steps and stepping_s > 0 else None
 
 
 def slower(run: Observation) -> float | None:

@@ -23,6 +23,7 @@ HARDLY_WAITS = (
 )
 UNDERWAY = 3.0  # times the longest step that was seen: the next one may take as long where steps grow
 IN_PROPORTION = 1.5  # times as long as the quantity itself would make it: caches, and the noise of a step's time
+BEYOND = 2.0  # times that, from which neither of the two explains it: it goes through all of them for each of them
 REMOTE = ("tcp_", "inet_")  # kernel functions: who it waits for may be on another machine
 TRACKER = "resource_tracker.py:"  # multiprocessing's helper always waits on a pipe
 WAITING: tuple[HangClass, ...] = ("lock", "pipe or queue", "child", "interpreter lock", "lock that no thread holds after fork")
@@ -138,8 +139,12 @@ def _slow(case: Case, death: Observation) -> Iterator[Finding]:
         yield finding(STALL, "states", death, 0.75, "it was slow and used the processor all the time")
     why = list(_why_slow(case, death, other))
     yield from why
-    if busy and not why and (work := _more_work(case, death)):
-        yield finding(STALL, "more work", death, -2.5, work)
+    if not busy or why:
+        return
+    if work := next((fact for fact, beyond in _more_work(case, death) if beyond <= IN_PROPORTION), None):
+        yield finding(STALL, "more work", death, -2.5, f"{work}, which is in proportion")
+    elif work := next((fact for fact, beyond in _more_work(case, death) if beyond >= BEYOND), None):
+        yield finding(STALL, "more work", death, 1.0, f"{work}, far more than in proportion")
 
 
 def _why_slow(case: Case, death: Observation, other: Observation | None) -> Iterator[Finding]:
@@ -176,16 +181,16 @@ def _hardly_waits(run: Observation) -> bool:
     return waited is not None and (run.exit.involuntary_switches or 0) >= HARDLY_WAITS * waited
 
 
-def _more_work(case: Case, death: Observation) -> str | None:
-    """Whether a step only takes so many times as long as some quantity is larger: then that may be all that its work takes."""
+def _more_work(case: Case, death: Observation) -> Iterator[tuple[str, float]]:
+    """By how much more a step takes where some quantity is larger, and how many times as much that is as in proportion: not more may be
+    all that its work takes."""
     mine = slow.step_s(death)
     for axis, other in case.beside if mine else ():
         theirs, high, low = slow.step_s(other), case.known_bad[axis], other.trial.cell[axis]
         if not theirs or isinstance(high, str | bool) or isinstance(low, str | bool) or not high > low > 0:
             continue
-        if mine and theirs * slow.TIMES <= mine <= IN_PROPORTION * theirs * high / low:
-            return f"a step takes {mine / theirs:.1f} times as long with {axis}={high} as with {axis}={low}, which is in proportion"
-    return None
+        if mine and theirs * slow.TIMES <= mine:
+            yield f"a step takes {mine / theirs:.1f} times as long with {axis}={high} as with {axis}={low}", mine / theirs * low / high
 
 
 def _is_crowded(load: Load) -> bool:

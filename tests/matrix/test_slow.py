@@ -246,6 +246,24 @@ def test_a_step_in_proportion_to_its_work_is_too_slow_but_no_stall() -> None:
     assert found.fix is not None and found.fix.set == {"bs": 8}
 
 
+def test_a_step_far_beyond_proportion_speaks_for_a_stall_and_confirms_none() -> None:
+    """20 steps of bs=64 take 29 s: 27 times as long with 8 times as much, as where each is compared with all."""
+    even = {"progress": Progress(last_step=20, first_step_s=1.0, last_step_s=29.0, halves=(10, 10))}
+    first = verdict(even).ranking[0]
+    assert (first.cause, first.grade) == ("cpu_bound_stall", "supported")
+    assert any("far more than in proportion" in each.fact for each in first.supports)
+
+
+@pytest.mark.parametrize("steps", [8, 20, 72])
+def test_a_step_is_as_long_in_time_that_it_had_a_processor_whether_it_was_cut_off_or_not(steps: int) -> None:
+    """Without that, on a crowded machine, what is far beyond proportion looked as if it were in proportion."""
+    free, crowded = cut(steps=steps), cut(steps=steps, wall_s=90.0, starved_s=60.0)
+    quick, crowded_quick = done(wall_s=6.0), done(wall_s=18.0, starved_s=12.0)
+    for alone, beside in ((free, crowded), (quick, crowded_quick)):
+        mine, theirs = slow.step_s(alone), slow.step_s(beside)
+        assert mine is not None and theirs == pytest.approx(mine, rel=0.1)
+
+
 def test_a_slow_program_that_sleeps_is_no_stall_of_the_processor() -> None:
     assert verdict({"processes": ASLEEP}).ranking[0].cause == "unknown"
 
