@@ -29,7 +29,7 @@ from matrix.diagnosis.cause import SHARED, finding, message, said
 from matrix.diagnosis.judge import FAULTS, first_signal
 from matrix.diagnosis.native_causes import ARGUMENT, CAUSES, CORRUPTION, ILLEGAL, OVERFLOW, RACE
 from matrix.diagnosis.native_checked import checked
-from matrix.diagnosis.native_threads import other_threads
+from matrix.diagnosis.native_threads import fewer_threads, other_threads
 from matrix.records import Fault, Finding, Observation, describe_cell
 
 __all__ = ["CAUSES", "crash_signal", "findings", "heap_is_damaged"]
@@ -250,17 +250,19 @@ def _repeats(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
         yield from _one_step(case, crashed)
         return
     alike = [deaths for deaths in again if len({(death.progress.last_step, crash_signal(death)) for death in deaths}) == 1]
-    runs = sum(map(len, again))
+    runs, lived = sum(map(len, again)), sum(len(case.survivors_of(deaths[0].trial.cell)) for deaths in again)
     first = next((death for death in case.bad_deaths if crash_signal(death)), again[0][0])
-    if len(alike) == len(again):
+    if len(alike) < len(again):
+        fact = f"{runs} deaths of cells that died more than once came at different steps of the same cell, or with different signals"
+        race, argument = (2.0, -1.5) if lived else (1.5, -1.0)
+        yield finding(RACE, "repeats", first, race, f"{fact}, and {lived} runs of these cells survived" if lived else fact)
+        yield finding(ARGUMENT, "repeats", first, argument, fact)
+        yield from fewer_threads(case, first)
+    elif not lived:  # what comes at one step and not in every run depends on neither what it is given nor the moment
         fact = f"all {runs} deaths of cells that died more than once came at the same step of their cell, with the same signal"
         begun = any(death.progress.last_step is not None for deaths in again for death in deaths)  # else a race that is lost at once
         yield finding(RACE, "repeats", first, (-1.5 if runs > 2 else -1.0) if begun else -0.5, fact)
         yield finding(ARGUMENT, "repeats", first, 1.0 if runs > 2 else 0.7, fact)
-    else:
-        fact = f"{runs} deaths of cells that died more than once came at different steps of the same cell, or with different signals"
-        yield finding(RACE, "repeats", first, 1.5, fact)
-        yield finding(ARGUMENT, "repeats", first, -1.0, fact)
 
 
 def _one_step(case: Case, crashed: list[Observation]) -> Iterator[Finding]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
 from matrix.diagnosis import clusters
+from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import finding
 from matrix.diagnosis.native_causes import ARGUMENT, CORRUPTION, RACE
 from matrix.records import Finding, Frame, Observation
@@ -52,6 +53,8 @@ def other_threads(death: Observation) -> Iterator[Finding]:
         where = clusters.relevant(death.native_stack)[0]
         fact = f"at the moment of the crash another thread was halfway through {where.function} in {where.library}, and waited for no lock"
         yield from _race(death, fact, *((2.5, -1.0) if halfway == 1 else (1.0, 0.0)))  # several are a pool, each with data of its own
+    elif _of_a_team(death):
+        return  # those that it worked beside may have ended since
     elif death.other_stacks or (death.crash_dumps and all(dump.threads <= 1 for dump in death.crash_dumps)):
         fact = "at the moment of the crash no other thread of the program was at work inside the same library"
         yield finding(RACE, "other thread", death, -0.75, fact, "native_stacks.txt")
@@ -61,6 +64,33 @@ def _race(death: Observation, fact: str, race: float, others: float) -> Iterator
     yield finding(RACE, "other thread", death, race, fact, "native_stacks.txt")
     for cause in (ARGUMENT, CORRUPTION):
         yield finding(cause, "other thread", death, others, fact, "native_stacks.txt")
+
+
+def fewer_threads(case: Case, first: Observation) -> Iterator[Finding]:
+    """Of a crash that does not come every time: whether a change of one axis, without which it comes, takes threads away and leaves the
+    libraries.  Survivors are compared with survivors: a death is looked at when its threads are at work."""
+    deadly = [death.trial.cell for death in case.deaths]
+    mine = _most_threads([run for run in case.survivors if run.trial.cell in deadly])
+    for axis in case.result.culprit:
+        theirs = _most_threads([run for changed, run in case.beside if changed == axis and case.runs_as_much(run.trial.cell)])
+        if mine and theirs and max(theirs) < min(mine):
+            fact = f"runs that survived where others died had {min(mine)} threads or more, and with another {axis} {max(theirs)} at most"
+            yield finding(RACE, "fewer threads", first, 1.0, fact, "memory.csv")
+
+
+def _most_threads(runs: Sequence[Observation]) -> list[int]:
+    """Of each main process that was seen, the most."""
+    return [process.threads for run in runs for process in run.memory.processes if process.role == "main" and process.threads]
+
+
+def _of_a_team(death: Observation) -> bool:
+    """Whether a thread crashed that no call of the program runs in, of no pool, while such a call waits for threads."""
+    return of_no_call(death.native_stack) and any(_calls_and_waits(stack) for stack in death.other_stacks)
+
+
+def _calls_and_waits(stack: list[Frame]) -> bool:
+    own = [frame for frame in takewhile(lambda frame: frame.kind == "native", stack) if not frame.library.startswith(clusters.RUNTIMES)]
+    return bool(own) and any(frame.kind == "python" for frame in stack) and waits_for_threads(stack)
 
 
 def _halfway_in_the_same(death: Observation, stack: list[Frame]) -> bool:
