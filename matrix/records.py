@@ -529,6 +529,7 @@ class Observation:
     curve: MemoryCurve | None = None  # None: no sample was taken
     processes: list[ProcessSeen] = dataclasses.field(default_factory=list)
     libraries: list[Library] = dataclasses.field(default_factory=list)
+    mapped: list[str] = dataclasses.field(default_factory=list)  # all files of the main process with code; []: no view at its end was had
     omp_registrations: list[OmpRegistration] = dataclasses.field(default_factory=list)
     env_changes: list[EnvChange] = dataclasses.field(default_factory=list)
     forks: list[ForkEvent] = dataclasses.field(default_factory=list)

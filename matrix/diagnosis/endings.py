@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from matrix.diagnosis import launchers, signals, slow
+from matrix.diagnosis import exchanged, launchers, signals, slow
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.judge import worker_that_began
@@ -17,7 +17,7 @@ from matrix.evidence.deaths import initiating
 from matrix.records import Death, ExitCall, Finding, MessageKind, Observation, PythonError
 
 SAID_CHARS = 100  # of the last line, which may be cut off in front
-EXCEPTION, BINARY, DEVICE = "python_exception", "binary_incompatibility", "device_backend_fault"
+EXCEPTION, BINARY, DEVICE = "python_exception", exchanged.BINARY, "device_backend_fault"
 NO_MEMORY = re.compile(
     r"\bout of memory(?=\s*(?:$|[^\w\s-])|\s+(?:trying|while|when|error)\b)"
     r"|\b(?:cannot|can't) allocate memory\b|\bunable to allocate \d"
@@ -130,6 +130,7 @@ def findings(case: Case) -> Iterator[Finding]:
             yield from _exit(death)
     if case.deaths:
         yield from _device_contrast(case)
+        yield from exchanged.findings(case)
 
 
 # ------------------------------------------------------------------ another process ended first

@@ -91,6 +91,11 @@ def census(maps: str, *, pid: int, seen: Literal["core", "exit", "sampled"]) -> 
     return libraries
 
 
+def files(maps: str) -> list[str]:
+    """The paths of all files with executable pages in the text of a /proc/PID/maps, in the order of their addresses."""
+    return list(dict.fromkeys(mapped.path for mapped in _executable_files(maps)))
+
+
 def duplicates(libraries: list[Library]) -> list[list[Library]]:
     """Groups of two or more different runtimes of one process that refuse each other: copies under other paths count, links do not."""
     groups: dict[int, dict[str, Library]] = {}

@@ -98,7 +98,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     crashed = crash.examine(_core_plan(raw), crashing, raw.cwds, folder, since_unix_s=raw.started_unix_s, stack_limit_bytes=stack_limit)
     missing += crashed.missing
     core = crashed.notes
-    libraries = _libraries(folder, raw, core)
+    libraries, mapped = _libraries(folder, raw, core)
     threads = set(core.threads) if core else set()  # the kernel's segfault lines name the thread, not the process
     kernel_lines, unreadable = raw.kernel.lines_for(set(raw.pids) | set(events) | threads)
     stdout, stderr = log.text(f"{folder}/stdout.log"), log.text(f"{folder}/stderr.log")
@@ -136,6 +136,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         curve=_curve(folder, raw, ending, memory, deaths.initiating(ended)),
         processes=raw.processes,
         libraries=libraries,
+        mapped=mapped,
         omp_registrations=registrations,
         env_changes=hook.env_changes,
         forks=hook.forks,
@@ -292,8 +293,9 @@ def _curve(folder: Path, raw: Raw, ending: Exit, memory: Memory, began: Death | 
     )
 
 
-def _libraries(folder: Path, raw: Raw, core: CoreNotes | None) -> list[Library]:
-    """The census at the last moment that could be seen, for each process: at death, at a normal exit, or sampled."""
+def _libraries(folder: Path, raw: Raw, core: CoreNotes | None) -> tuple[list[Library], list[str]]:
+    """The census at the last moment that could be seen, for each process: at death, at a normal exit, or sampled; and all that the main
+    process had mapped at its end, when that was seen."""
     texts: dict[int, tuple[str, Seen]] = {pid: (text, "sampled") for pid, text in raw.maps.items()}
     written = list(folder.glob("maps.*.txt")) if raw.hook else []
     for path in written:
@@ -306,7 +308,9 @@ def _libraries(folder: Path, raw: Raw, core: CoreNotes | None) -> list[Library]:
         (folder / "maps.txt").write_text("\n".join(parts))
     for path in written:
         path.unlink()
-    return [library for pid, (text, seen) in sorted(texts.items()) for library in runtimes.census(text, pid=pid, seen=seen)]
+    libraries = [library for pid, (text, seen) in sorted(texts.items()) for library in runtimes.census(text, pid=pid, seen=seen)]
+    main, seen = texts.get(raw.child.pid or 0, ("", "sampled"))
+    return libraries, runtimes.files(main) if seen != "sampled" else []
 
 
 def _core_plan(raw: Raw) -> cores.CorePlan:
