@@ -36,6 +36,7 @@ __all__ = ["CAUSES", "crash_signal", "findings", "heap_is_damaged"]
 
 ROOM = 64 << 10  # left on the stack: it did not overflow
 DEEP = 60  # frames: a recursion
+SMASHED = "stack smashing"  # the words of what compilers put at the end of a function
 SEVERAL = 4  # deaths of different cells at one step, from which that is no chance
 FEWEST_STEPS = 3  # before them every program does what it does for the first time, also a race
 TRAP = "0f0b"  # ud2: what compilers put behind assertions
@@ -111,10 +112,19 @@ def _heap(case: Case, death: Observation) -> Iterator[Finding]:
         yield finding(RACE, "heap", death, 2.0, fact)
         yield finding(ARGUMENT, "heap", death, -0.5, fact)
         yield finding(OVERFLOW, "heap", death, -3.0, fact)
-    if line := said(death, "stack smashed"):
-        yield finding(CORRUPTION, "stack smashed", death, 3.0, f"a function found its stack frame overwritten: {line}", "stderr.log")
+    if crash_signal(death) == "SIGABRT" and (line := said(death, "stack smashed")) and not case.said_alike("stack smashed"):
+        yield from _frame(death, line)
     if line := _refused(case, death):
         yield finding(ARGUMENT, "assertion", death, 2.5, f"native code refused what it was given: {line}", "stderr.log")
+
+
+def _frame(death: Observation, line: str) -> Iterator[Finding]:
+    """A function looks at its own frame when it returns, so it was this call that wrote on; a checked copy says so before it does."""
+    overwritten = SMASHED in line
+    fact = f"a function found its stack frame overwritten: {line}" if overwritten else f"a copy would have left its place: {line}"
+    yield finding(CORRUPTION, "stack smashed", death, 4.5 if overwritten else 3.0, fact, "stderr.log")
+    for cause, against in ((ARGUMENT, -1.0), (RACE, -1.0), (OVERFLOW, -3.0)) if overwritten else ():
+        yield finding(cause, "stack smashed", death, against, fact, "stderr.log")
 
 
 def _refused(case: Case, death: Observation) -> str | None:

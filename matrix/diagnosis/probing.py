@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from matrix.diagnosis.case import Case
-from matrix.diagnosis.cause import Cause
+from matrix.diagnosis.cause import Cause, message
 from matrix.diagnosis.native_causes import NATIVE_CRASH
 from matrix.diagnosis.suspects import LEVERS
 from matrix.records import Finding, Observation, describe_cell
@@ -51,6 +51,7 @@ def findings(case: Case, causes: Chances) -> Iterator[Finding]:
             weight = _nats(cause.goes_away(ONE_THREAD), case.death_rate, ended)
             if abs(weight) >= LEAST_NATS:
                 yield _judgement(cause, ONE_THREAD, run, weight, fact)
+    on_stack = all(message(death, "stack smashed") for death in case.deaths)  # another heap changes nothing there
     for run in case.probed:
         name = next(iter(run.trial.probes))
         answer = _answer(case, run)
@@ -60,7 +61,7 @@ def findings(case: Case, causes: Chances) -> Iterator[Finding]:
         fact = f"under the probe {name} ({_how(run)}) it {'died alike' if answer == 'died' else _changed(case, run)}"
         for cause in causes.values():
             weight = _nats(cause.goes_away(name), died, answer)
-            if abs(weight) >= LEAST_NATS:
+            if abs(weight) >= LEAST_NATS and not (on_stack and name in HEAP and cause.name in NATIVE_CRASH):
                 yield _judgement(cause, name, run, weight, fact)
 
 

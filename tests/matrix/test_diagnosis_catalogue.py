@@ -834,3 +834,13 @@ def test_every_lever_is_an_intervention_that_there_is() -> None:
     from matrix.diagnosis import suspects
 
     assert set(suspects.LEVERS.values()) <= set(probes.NAMES)
+
+
+def test_a_frame_that_was_found_overwritten_is_corruption_and_another_heap_says_nothing_of_it() -> None:
+    smashed = died(messages=says("stack smashed", "*** stack smashing detected ***: terminated"))
+    assert first(smashed) == ("native_memory_corruption", "confirmed")
+    answers = {("u", 1): smashed, ("v", 1): lived(), ("v", 2): lived()}
+    assert verdict(answers, probed={"checked_heap": smashed}).ranking[0].probability == verdict(answers).ranking[0].probability
+    copied = died(messages=says("stack smashed", "*** buffer overflow detected ***: terminated"))
+    assert first(copied)[0] == "native_memory_corruption" and first(copied)[1] != "confirmed"
+    assert first(smashed, lived(messages=smashed["messages"]))[0] != "native_memory_corruption"  # of a helper that died
