@@ -17,6 +17,7 @@ from matrix.diagnosis.native_causes import NATIVE_CRASH
 from matrix.records import Finding, Observation
 
 BINARY = "binary_incompatibility"
+NATS = 3.5  # less than a confirmation needs: the one build may as well have a fault of its own
 MOST = 2  # libraries in whose place others are: a change of many is another program
 
 
@@ -27,7 +28,7 @@ def findings(case: Case) -> Iterator[Finding]:
             if axis in case.result.culprit and (found := _exchanged(death, survivor)):
                 mine, theirs, other = found
                 fact = f"it crashed in {mine}, called by {other}; with another {axis} alone {theirs} is there in its place, and it survives"
-                yield finding(BINARY, "exchanged", death, 4.0, fact, "maps.txt")
+                yield finding(BINARY, "exchanged", death, NATS, fact, "maps.txt")
                 for cause in NATIVE_CRASH:  # how it crashed is the same whether a caller or a build gets the pointer wrong
                     yield finding(cause, "exchanged", death, -2.5, fact, "maps.txt")
                 return
