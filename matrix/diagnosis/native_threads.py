@@ -34,6 +34,7 @@ WAITS = (
 )
 QUEUES = ("futex", "mutex", "lll_lock", "pthread_cond", "sem_wait", "syscall")  # in frames of who waits for another thread
 EVENTS = ("poll", "select", "accept", "recv", "sigwait", "pause")  # and of who has nothing to do until something comes
+AS_THE_PROBE = "probe one_thread"  # the rule: an axis and the tool's own intervention that do the same count once
 POOLS = ("gomp", "libomp", "libiomp", "openblas", "mkl", "tbb", "pthreadpool")  # in names of libraries that keep threads for their calls
 
 
@@ -75,7 +76,7 @@ def fewer_threads(case: Case, first: Observation) -> Iterator[Finding]:
         theirs = _most_threads([run for changed, run in case.beside if changed == axis and case.runs_as_much(run.trial.cell)])
         if mine and theirs and max(theirs) < min(mine):
             fact = f"runs that survived where others died had {min(mine)} threads or more, and with another {axis} {max(theirs)} at most"
-            yield finding(RACE, "fewer threads", first, 1.0, fact, "memory.csv")
+            yield finding(RACE, AS_THE_PROBE, first, 1.0, fact, "memory.csv")
 
 
 def _most_threads(runs: Sequence[Observation]) -> list[int]:

@@ -10,6 +10,7 @@ import pytest
 from matrix.diagnosis import judge, native
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.native_causes import ARGUMENT, CORRUPTION, RACE
+from matrix.diagnosis.native_threads import AS_THE_PROBE
 from matrix.records import Frame, Library, Memory, Message, Observation, ProcessMemory, Progress, Trial
 from matrix.search import Search
 from tests.matrix.test_diagnosis import BAD, SPEC, died, lived
@@ -72,8 +73,8 @@ def test_a_change_that_takes_threads_away_and_with_them_a_crash_that_comes_now_a
     for cell in (BAD, beside):
         runs = [*answers, (cell, crash(4)), (cell, lived(memory=threads(here))), (GOOD, lived(memory=threads(there)))]
         case = case_of(*((where, {**facts, **libraries}) for where, facts in runs), culprit=culprit)
-        assert (said(case, RACE, "fewer threads") is not None) is told
-    assert said(case, CORRUPTION, "fewer threads") is None
+        assert (said(case, RACE, AS_THE_PROBE) is not None) is told
+    assert said(case, CORRUPTION, AS_THE_PROBE) is None
 
 
 def test_threads_that_are_gone_together_with_what_crashes_and_those_of_deaths_alone_say_nothing() -> None:
@@ -81,7 +82,7 @@ def test_threads_that_are_gone_together_with_what_crashes_and_those_of_deaths_al
     also = (BAD, lived(memory=threads(4), libraries=LIBRARIES))
     without = case_of(*dying, also, (GOOD, lived(memory=threads(1), libraries=LIBRARIES[:1])), culprit={"a2": [1]})
     only = case_of(*dying, (GOOD, lived(memory=threads(1), libraries=LIBRARIES)), culprit={"a2": [1]})
-    assert (said(without, RACE, "fewer threads"), said(only, RACE, "fewer threads")) == (None, None)
+    assert (said(without, RACE, AS_THE_PROBE), said(only, RACE, AS_THE_PROBE)) == (None, None)
 
 
 def stack(*functions: tuple[str, str], python: bool) -> list[Frame]:
