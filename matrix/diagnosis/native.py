@@ -257,7 +257,7 @@ def _repeats(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
             deaths.append(other)
     again = [deaths for deaths in cells.values() if len(deaths) > 1]
     if not again:
-        yield from _one_step(case, crashed)
+        yield from _now_and_then(case, crashed) or _one_step(case, crashed)
         return
     alike = [deaths for deaths in again if len({(death.progress.last_step, crash_signal(death)) for death in deaths}) == 1]
     runs, lived = sum(map(len, again)), sum(len(case.survivors_of(deaths[0].trial.cell)) for deaths in again)
@@ -273,6 +273,17 @@ def _repeats(case: Case, crashed: list[Observation]) -> Iterator[Finding]:
         begun = any(death.progress.last_step is not None for deaths in again for death in deaths)  # else a race that is lost at once
         yield finding(RACE, "repeats", first, (-1.5 if runs > 2 else -1.0) if begun else -0.5, fact)
         yield finding(ARGUMENT, "repeats", first, 1.0 if runs > 2 else 0.7, fact)
+
+
+def _now_and_then(case: Case, crashed: list[Observation]) -> list[Finding]:
+    """Where no cell died twice, one that survived as well tells that it does not come every time; []: none did."""
+    lived = next(((death, len(runs)) for death in crashed if (runs := case.survivors_of(death.trial.cell))), None)
+    if lived is None:
+        return []
+    first, times = lived
+    fact = f"{times} other run(s) of the same cell survived"
+    found = [finding(RACE, "repeats", first, 0.75, fact), finding(ARGUMENT, "repeats", first, -1.5, fact)]
+    return [*found, *fewer_threads(case, first)]
 
 
 def _one_step(case: Case, crashed: list[Observation]) -> Iterator[Finding]:

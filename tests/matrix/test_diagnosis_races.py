@@ -121,3 +121,11 @@ def test_a_thread_that_a_call_started_and_waits_for_may_have_had_others_beside_i
 ) -> None:
     case = case_of((BAD, crash(4, native_stack=crashed, other_stacks=[other])))
     assert (said(case, RACE, "other thread") is not None) is alone
+
+
+def test_a_crash_of_cells_that_died_once_and_survived_too_is_no_wrong_argument_and_threads_beside_it_count() -> None:
+    beside = {**BAD, "a1": "v"}
+    runs = [(BAD, crash(4)), (BAD, lived(memory=threads(4))), (beside, crash(4)), (GOOD, lived(memory=threads(1)))]
+    case = case_of(*((cell, {**facts, "libraries": LIBRARIES}) for cell, facts in runs), culprit={"a2": [1]})
+    assert (said(case, RACE, "repeats") or 0) > 0 > (said(case, ARGUMENT, "repeats") or 0)
+    assert said(case, RACE, AS_THE_PROBE) == 1.0
