@@ -96,7 +96,7 @@ def _inside(view: View, claim: Claim) -> Iterator[tuple[Choices, list[Choices]]]
 
 def _alone(view: View, claim: Claim) -> Iterator[tuple[Choices, list[Choices]]]:
     """Of a crash set with several parts: each must do without the others, with everything else changed."""
-    parts = view.belief.crash_set() if view.belief is not None else []
+    parts = view.belief.crash_set if view.belief is not None else []
     elsewhere = {axis: _changed(view.grid, axis, values) for axis, values in claim.harmless.items()}
     return ((elsewhere | part, [other for other in parts if other is not part]) for part in parts)
 

@@ -46,7 +46,13 @@ class Ledger:
 
     def ask(self, trial: Trial) -> None:
         self.pending[trial.id] = trial
-        self._tallies.clear()
+        if trial.purpose == "find":  # what was fresh no longer is
+            self._tallies.clear()
+        elif self._tallies and not trial.probes:
+            key = self.grid.key(trial.cell)
+            for place in ((key, None), (key, trial.purpose)):
+                tally = self._tallies.get(place, Tally())
+                self._tallies[place] = dataclasses.replace(tally, pending=tally.pending + 1)
 
     def tell(self, trial: Trial, outcome: Outcome) -> None:
         """The first answer to a trial counts."""

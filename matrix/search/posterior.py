@@ -49,11 +49,11 @@ class Belief:
 
     def __init__(self, space: Space, ledger: Ledger, confidence: float, wary: float = WARY) -> None:
         self.space, self.confidence, self.ledger = space, confidence, ledger
-        self._log_wary = log_rates(wary)
         self._dying: dict[Key, float] = {}
         self.lengths: list[Length] | None = None  # kept by `choose`
         self.hazard = Hazard(ledger)
         self.log_rates = log_rates(ALWAYS + self.hazard.fixed * (ALWAYS_FIXED - ALWAYS))
+        self._warier: Floats = np.exp(log_rates(wary) - self.log_rates)  # (rates,): how much likelier each rate is for who is wary
         self._cells = {ledger.grid.key(trial.cell): trial.cell for trial, outcome in ledger.entries() if outcome.kind != "unavailable"}
         self._inner, self._outer = self._likelihoods(ledger.entries())
         partition = space.partition(self._cells)
@@ -78,16 +78,20 @@ class Belief:
                 outer[number] += _log(trial, outcome, main, self.hazard, BACKGROUND)
         return inner, outer
 
-    def _integrated(self, inside: Bools, answers: tuple[Floats, Floats] | None = None) -> tuple[Floats, Floats, Floats, Floats]:
+    def _integrated(self, inside: Bools) -> tuple[Floats, Floats, Floats, Floats]:
         """Log likelihood (G,) and the posteriors of both rates (G, …) of groups that say `inside` (G, K), and what the wary prior adds
-        to the first.  `answers`: those of `_likelihoods`; None: all."""
+        to the first."""
+        told = inside.T.astype(np.float64)
+        within, by_rate = _integrate(self._inner.T @ told, self.log_rates)
+        beyond, by_background = _integrate(self._outer.T @ (1 - told), LOG_BACKGROUND)
+        return within + beyond, by_rate.T, by_background.T, np.log(self._warier @ by_rate)
+
+    def _evidence(self, inside: Bools, answers: tuple[Floats, Floats] | None = None) -> Floats:
+        """The first of these alone.  `answers`: those of `_likelihoods`; None: all."""
         inner, outer = answers or (self._inner, self._outer)
-        told = inside.astype(np.float64)
-        logs = told @ inner
-        within, by_rate = _integrate(logs, self.log_rates)
-        doubts = _integrate(logs, self._log_wary)[0] - within
-        beyond, by_background = _integrate((1 - told) @ outer, LOG_BACKGROUND)
-        return within + beyond, by_rate, by_background, doubts
+        told = inside.T.astype(np.float64)
+        within: Floats = _integrate(inner.T @ told, self.log_rates)[0]
+        return within + _integrate(outer.T @ (1 - told), LOG_BACKGROUND)[0]
 
     def _grow(self, logs: Floats) -> Floats:
         """Add the hypotheses of `beam`: the log posteriors with theirs."""
@@ -95,8 +99,7 @@ class Belief:
         truth = (
             np.stack([self.space.truth(cell) for cell in cells], axis=1) if cells else np.zeros((len(self.space.conditions), 0), dtype=bool)
         )
-        score = lambda inside: self._integrated(inside)[0]  # noqa: E731
-        self.extra = beam.grown(self.space, logs, truth, score, self._survivals(truth), self._died())
+        self.extra = beam.grown(self.space, logs, truth, self._evidence, self._survivals(truth), self._died())
         if self.extra is None:
             return logs
         inside = self.extra.rows(np.arange(len(self.extra)), truth)
@@ -181,7 +184,7 @@ class Belief:
 
     def _led_before(self) -> bool:
         """Whether the best crash set was the best before the fresh runs too."""
-        logs, *_ = self._integrated(self._inside, self._likelihoods(self.ledger.found()))
+        logs = self._evidence(self._inside, self._likelihoods(self.ledger.found()))
         before = np.argmax(self._prior + logs[self.group])
         return bool((self.over_pool(self.top[:1]) == self.over_pool(np.array([before]))).all())
 
@@ -208,7 +211,7 @@ class Belief:
         return self._dying[key]
 
     def best_contains(self, cell: Mapping[str, Value]) -> bool:
-        return bool(self.column(cell)[self.best])
+        return any(all(cell[axis] in values for axis, values in part.items()) for part in self.crash_set)
 
     def agrees(self, claims: Mapping[Key, bool], cells: Mapping[Key, Cell]) -> float:
         """Probability that every one of these cells dies, or does not, as claimed; the open world agrees with nothing."""
@@ -285,6 +288,7 @@ class Belief:
         return float(self._open_cells.get(self.space.grid.key(cell), self._open_share)) if self._cells else 0.5
 
     # -------------------------------------------------------------- words
+    @functools.cached_property
     def crash_set(self) -> list[dict[str, list[Value]]]:
         """The best one: a cell is inside that has, of every axis of any of these, one of the values."""
         named = [[self.space.conditions[number] for number in part] for part in self.parts(self.best)]
@@ -329,12 +333,16 @@ def _log(trial: Trial, outcome: Outcome, main: str | None, hazard: Hazard, rates
 
 
 def _integrate(logs: Floats, log_prior: Floats) -> tuple[Floats, Floats]:
-    """Of log likelihoods (H, rates): the log of their mean under the prior, (H,), and the posterior of the rates, (H, rates)."""
-    joint = logs + log_prior
-    highest = joint.max(axis=1)
-    weights = np.exp(joint - highest[:, None])
-    total = weights.sum(axis=1)
-    return highest + np.log(total), weights / total[:, None]
+    """Of log likelihoods (rates, H): the log of their mean under the prior, (H,), and the posterior of the rates, (rates, H).
+
+    `logs` is used up: most of a decision goes into this."""
+    logs += log_prior[:, None]
+    highest = logs.max(axis=0)
+    logs -= highest
+    weights = np.exp(logs, out=logs)
+    total = weights.sum(axis=0)
+    weights /= total
+    return highest + np.log(total), weights
 
 
 def _reported(space: Space, hypotheses: Hypotheses) -> Floats:

@@ -103,7 +103,7 @@ def build(view: View, *, seed: int, complete: bool, stopped: str | None, why_nex
         verify_runs=view.ledger.runs - sum(outcome.kind != "unavailable" for _, outcome in view.ledger.found()),
         leading=tuple(view.belief.leading(LEADING)) if view.belief is not None else (),
         why_next=why_next,
-        crash_set=tuple(view.belief.crash_set()) if view.belief is not None and view.belief.decided else (),
+        crash_set=tuple(view.belief.crash_set) if view.belief is not None and view.belief.decided else (),
     )
 
 

@@ -66,6 +66,7 @@ class Space:
         self._numbers = {grid.key(cell): number for number, cell in enumerate(self.pool)}
         self._having: dict[Change, Bools] = {}
         self._columns: dict[Key, Bools] = {}
+        self._truth: dict[Key, Bools] = {}
         self._seen: list[Key] = []  # the cells that `_partition` looks at, in their order
         self._partition = Partition(len(self.hypotheses))
 
@@ -130,7 +131,10 @@ class Space:
     # -------------------------------------------------------------- membership
     def truth(self, cell: Mapping[str, Value]) -> Bools:
         """(L,): which conditions hold in a cell."""
-        return np.array([True, *(cell[name] in kept for name, kept in self.conditions[1:])])
+        key = self.grid.key(cell)
+        if key not in self._truth:
+            self._truth[key] = np.array([True, *(cell[name] in kept for name, kept in self.conditions[1:])])
+        return self._truth[key]
 
     def _truths(self, cells: Sequence[Cell]) -> Bools:
         """(L, C): `truth` of many cells, an axis at a time."""

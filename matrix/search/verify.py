@@ -182,7 +182,7 @@ def _fresh(view: View, cell: Mapping[str, Value]) -> State:
     tally = view.ledger.tally(cell, "verify")
     if tally.deaths:
         return "dies"
-    if tally.survivals >= view.needed:
+    if tally.survivals and tally.survivals >= view.needed:
         return "survives"
     return "unknown" if tally.neutral >= max(NEUTRAL, tally.survivals) or tally.unavailable else "open"
 
@@ -222,7 +222,7 @@ def _sufficiency(view: View, seed: int) -> tuple[bool | None, tuple[Cell, ...]]:
 def _wanted(view: View, answer: claim.Claim) -> int:
     """Cells inside that must die: one where the known-bad values say it all, of a crash set with several parts one of each."""
     if view.cornered and view.belief is not None:
-        return len(view.belief.crash_set())
+        return len(view.belief.crash_set)
     return INSIDE if view.belief is None or not answer.culprit or answer.wider else 1
 
 
