@@ -50,17 +50,28 @@ def step(view: View, belief: Belief, purpose: Purpose) -> Step:
     return Want(cell=cell, purpose=purpose, max_steps=length, why=_why(view, cell, length, dying), bits_per_s=score)
 
 
-def _best(view: View, belief: Belief, outstanding: Sequence[Trial], *, doubted: bool) -> tuple[Cell, int | None, float, float] | None:
+def elsewhere(view: View, belief: Belief) -> tuple[Cell, int | None] | None:
+    """The cell that was never run, and the length, which tell most of whether the leading crash set is right; None: no cell tells."""
+    pending = [trial for trial in view.ledger.pending.values() if not trial.probes]
+    found = _best(view, belief, pending, doubted=True, new=True)
+    return found and found[:2]
+
+
+def _best(
+    view: View, belief: Belief, outstanding: Sequence[Trial], *, doubted: bool, new: bool = False
+) -> tuple[Cell, int | None, float, float] | None:
     """The cell and length that teach most for their time, P(it dies), and the bits per second.
 
-    `doubted`: one crash set leads, and the question is only whether it is the right one."""
+    `doubted`: one crash set leads, and the question is only whether it is the right one; `new`: of cells that were never run."""
     order, weights = _leading(belief)
     inside = belief.over_pool(order).astype(np.float64)
     share, branches = _branches(belief, order, weights, [trial.cell for trial in outstanding])  # (B,), (B, H)
     worth, extra_s = _useful(view, belief.space) * belief.space.worth, _building_s(view, belief.space)
     opened = np.array([belief.dies_if_open(cell) for cell in belief.space.pool]) if doubted else None
     if doubted:
-        worth = np.where(_among(belief.space, outstanding), 0.0, worth)
+        worth = np.where(_among(belief.space, [trial.cell for trial in outstanding]), 0.0, worth)
+    if new:
+        worth = np.where(_among(belief.space, view.ledger.cells()), 0.0, worth)
     best, found = 0.0, None  # bits per second with runs that are not too cheap; the answer
     possible = lengths_of(view, belief)
     price_s = PRICE * possible[0].survived_s if len(possible) > 1 else 0.0
@@ -141,11 +152,11 @@ def _doubt(belief: Belief, order: Ints, p: Floats, q: Floats, inside: Floats, op
     return bits, chance
 
 
-def _among(space: Space, trials: Sequence[Trial]) -> Bools:
-    """(C,): the cells of the pool that these trials run."""
+def _among(space: Space, cells: Sequence[Cell]) -> Bools:
+    """(C,): which cells of the pool these are."""
     found = np.zeros(len(space.pool), dtype=bool)
-    for trial in trials:
-        found[space.number(trial.cell)] = True
+    for cell in cells:
+        found[space.number(cell)] = True
     return found
 
 

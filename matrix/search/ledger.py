@@ -85,11 +85,11 @@ class Ledger:
         last_find = self._last_find()
         return [(trial, outcome) for trial, outcome in self.entries() if trial.id > last_find]
 
-    def fresh(self, cell: Mapping[str, Value]) -> list[tuple[Trial, Outcome]]:
-        """The answers about a cell that came after the cause was found."""
-        last_find, key = self._last_find(), self.grid.key(cell)
+    def fresh(self, cell: Mapping[str, Value] | None = None) -> list[tuple[Trial, Outcome]]:
+        """The answers about a cell, or all cells, that came after the cause was found."""
+        last_find, key = self._last_find(), self.grid.key(cell) if cell else None
         verified = ((t, o) for t, o in self.entries() if t.purpose == "verify" and t.id >= last_find)
-        return [(trial, outcome) for trial, outcome in verified if self.grid.key(trial.cell) == key]
+        return [(trial, outcome) for trial, outcome in verified if key in (None, self.grid.key(trial.cell))]
 
     def cells(self) -> list[Cell]:
         """The distinct cells that were run."""

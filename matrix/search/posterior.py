@@ -8,6 +8,7 @@ says nothing, since one fault may show two faces.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -196,6 +197,11 @@ class Belief:
     def doubted(self) -> bool:
         """Whether the leading crash set has no greater rival than the open world."""
         return self.open > (1 - self.mass) / 2
+
+    @property
+    def fits(self) -> float:
+        """How many times likelier the answers are by the hypotheses than where every cell dies or not for itself: an e-value."""
+        return (1 - self.open) / self.open * OPEN / (1 - OPEN) if self.open else math.inf
 
     @property
     def outside(self) -> bool:

@@ -227,6 +227,8 @@ def _reasons(view: View, found: verify.Check, tally: Tally) -> list[str]:
     if found.sufficient is not True:
         reasons.append(_insufficient(view, found))
     reasons += [f"{changed(changes)} has too few fresh clean runs to show that its axis takes part" for changes in found.unproven]
+    if found.elsewhere is not None:
+        reasons.append("too few cells have been run to tell a rule from chance")
     if found.puzzling:
         cells = ", or ".join(changed(view.grid.changes(cell)) or "the known-bad cell" for cell in found.puzzling[:LEADING])
         reasons.append(f"it is said to come at times only, but no cell has both died and survived, and {cells} only survived")

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 
 MOST_RUNS = 1024
+E_VALUE = 20.0  # evidence that is enough: what it speaks against, it speaks against so strongly by luck one time in 20 at most
 RATES = 32  # points of the crash rate in a mixture: sin^2 of equal angles, under which the Jeffreys prior is flat
 SHARES = 8  # points of the share of changes that still die, spaced alike under a flat prior (the ends matter most)
 

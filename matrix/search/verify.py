@@ -8,13 +8,13 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from matrix.records import Cell, Outcome, Value
-from matrix.search import alone, claim
+from matrix.records import Cell, Value
+from matrix.search import alone, claim, unseen
 from matrix.search.decode import NEUTRAL, State, View
 from matrix.search.find import reduce_step
 from matrix.search.grid import Key
 from matrix.search.ledger import Tally, signature_of
-from matrix.search.stats import clean_runs_for_e_value, fewest
+from matrix.search.stats import E_VALUE, clean_runs_for_e_value, fewest
 from matrix.search.want import Step, Want
 from matrix.search.words import changed
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from matrix.search.lengths import Length
     from matrix.search.posterior import Belief
 
-E_VALUE = 20.0  # evidence that the fix no longer crashes at the rate that was seen before; a false alarm has a chance of at most 1/20
 CLEAN = 2  # at least so many clean runs of the fix; where every run dies the e-value decides alone
 INSIDE = 2  # random cells inside the culprit that must die alike
 
@@ -38,6 +37,7 @@ class Check:
     bad_again: bool | None = None  # a fresh run of the known-bad cell died alike
     sufficient: bool | None = None  # random cells inside the culprit died alike
     inside: tuple[Cell, ...] = ()  # cells whose answer decides that
+    elsewhere: tuple[Cell, int | None] | None = None  # a cell that was never run, and the length of its run: see `unseen.elsewhere`
     outside: bool | None = True  # with every axis of the culprit changed at once it survives
     unproven: tuple[Cell, ...] = ()  # changes of the other axes of the culprit, which have too few fresh survivals
     puzzling: tuple[Cell, ...] = ()  # cells that only survived, though the answer says that they die at times: see `_puzzling`
@@ -62,7 +62,8 @@ def check(view: View, seed: int) -> Check:
         bad_again=_bad_again(view),
         sufficient=sufficient,
         inside=inside,
-        outside=_outside(view, claim.answered(view)),
+        elsewhere=unseen.elsewhere(view),
+        outside=unseen.outside(view, claim.answered(view)),
         unproven=_unproven(view, fix),
         puzzling=_puzzling(view),
     )
@@ -112,6 +113,7 @@ def _steps(view: View, seed: int) -> list[Step]:
         _unproven_step(view, found),
         _puzzling_step(view, found),
         _outside_step(view, found, seed),
+        unseen.elsewhere_step(view, found.elsewhere),
         _fix_step(view, found),
     ]
     steps = [*inside, *others, _bad_step(view, found), alone.late_step(view)]  # a cell inside that dies again spares the known-bad one
@@ -292,19 +294,10 @@ def _puzzling_step(view: View, found: Check) -> Step:
     return Want(cell=cell, purpose="verify", why=f"It survived with {which}, where it should die at times: does it?")
 
 
-def _outside(view: View, answer: claim.Claim) -> bool | None:
-    """Whether cells survive in which every axis of the culprit is changed, by all their runs: what dies only with both or with
-    neither of two changes looks like a conjunction from the known-bad cell.  Where every run dies, two axes changed are enough; of a
-    single axis something else must be changed as well, or the change may only have helped beside the known-bad values."""
-    if not answer.culprit or view.belief is None or (len(answer.culprit) == 1 and _drawn_outside(view, answer, "any") is None):
-        return True
-    lifted = min(2, len(answer.culprit)) if view.sure else len(answer.culprit)
-    tried = [(trial, outcome) for trial, outcome in view.ledger.entries() if len(view.grid.changes(trial.cell)) > 1]
-    entries = [(trial, outcome) for trial, outcome in tried if len(answer.lifted(trial.cell)) >= lifted]
-    main = view.ledger.main_signature()
-    if any(outcome.kind == "died" and signature_of(outcome) == main for _, outcome in entries):
-        return False
-    return True if view.belief.excused(view.belief.lived(entries)) <= 1 / E_VALUE else None
+def _outside_step(view: View, found: Check, seed: int) -> Step:
+    if found.outside is not None or view.belief is None:
+        return None
+    return unseen.outside_step(view, seed, _length(view, view.belief, found.fix or {}).max_steps)
 
 
 def _again_step(view: View) -> Step:
@@ -316,30 +309,6 @@ def _again_step(view: View) -> Step:
     if tally.pending:
         return "wait"
     return Want(cell=bad, purpose="verify", why="The known-bad cell once more: does it die every time?")
-
-
-def _outside_step(view: View, found: Check, seed: int) -> Step:
-    if found.outside is not None or view.belief is None:
-        return None
-    verified = [outcome for trial, outcome in view.ledger.entries() if trial.purpose == "verify"]
-    if sum(outcome.kind == "unavailable" or _other(view, outcome) for outcome in verified) > len(verified) / 2:
-        return None  # what is asked for afresh keeps ending in other ways
-    number = len(verified) + view.ledger.open_runs
-    cell = _drawn_outside(view, claim.answered(view), f"{seed} outside {number}")
-    if cell is None:
-        return None
-    changed_at_once = f"{' and '.join(view.culprit())} changed{' at once' if len(view.culprit()) > 1 else ', and other axes'}"
-    why = f"With {changed_at_once}: does it survive?"
-    return Want(cell=cell, purpose="verify", max_steps=_length(view, view.belief, found.fix or {}).max_steps, why=why)
-
-
-def _drawn_outside(view: View, answer: claim.Claim, seed: str) -> Cell | None:
-    """A cell with every axis of the culprit changed, and where that is one alone something else as well; None: there is none."""
-    return claim.draw(view.grid, seed, claim.outside(view.grid, answer), lambda cell: len(view.grid.changes(cell)) > 1)
-
-
-def _other(view: View, outcome: Outcome) -> bool:
-    return outcome.kind == "censored" or (outcome.kind == "died" and signature_of(outcome) != view.ledger.main_signature())
 
 
 def _fix_step(view: View, found: Check) -> Step:

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from matrix.records import Outcome, Purpose, Trial
-from matrix.search import Search
+from matrix.search import Search, claim, unseen
 from matrix.search.grid import Grid
 from matrix.search.ledger import Ledger
 from matrix.search.posterior import LOST_IF_RARE, Belief
 from matrix.search.space import Space
+from matrix.search.stats import E_VALUE
 from tests.matrix.simulated_programs import crashing, died, make_spec, play, survived
 
 SMALL = {"bs": [8, 16, 32], "mining": ["off", "sync"]}
@@ -156,3 +157,65 @@ def test_a_change_that_helps_only_beside_the_known_bad_values_is_no_confirmed_an
 def test_with_one_axis_there_is_nothing_else_to_change():
     result = play(Search(make_spec({"bs": [1, 2, 4, 8]}, {"bs": 8})), crashing(lambda cell: cell["bs"] > 2, 1.0)).result()
     assert result.confirmed and result.culprit == {"bs": [4, 8]}
+
+
+def test_only_cells_that_were_never_run_tell_a_rule_from_chance():
+    """Any cells at all may be what dies: the same cell again says nothing about that, one that ends as foretold nearly doubles the odds."""
+    told = [({}, died(), "find"), ({"bs": 16, "mining": "off"}, survived(), "find"), ({"bs": 16}, died(), "find")]
+    before = believed(told).fits
+    again = [
+        believed([*told, ({"bs": 16}, died(), "find")]).fits,
+        believed([*told, ({"bs": 16, "mining": "off"}, survived(), "find")]).fits,
+    ]
+    assert again == pytest.approx([before] * 2, rel=0.1)
+    assert believed([*told, ({"mining": "off"}, survived(), "find")]).fits > 1.5 * before
+
+
+@pytest.mark.parametrize(
+    "where", [{"mining": ["sync"]}, {"bs": [64, 128], "workers": [2]}, {"threads": [2], "accum": [4, 16], "mining": ["sync"]}]
+)
+def test_what_is_confirmed_has_foretold_enough_cells_or_there_are_no_others(where):
+    for seed in range(3):
+        search = play(Search(make_spec(), seed=seed), crashing(lambda cell: claim.like(cell, where)), seed=seed)
+        assert search.result().confirmed and search.result().culprit == where
+        assert evidence(search).fits >= E_VALUE
+
+
+def test_where_every_cell_was_run_nothing_is_left_to_foretell():
+    axes, bad = {"a": [0, 1], "b": [0, 1]}, {"a": 0, "b": 0}
+    for rate in (1.0, 0.5):
+        search = play(Search(make_spec(axes, bad), seed=1), crashing(lambda cell: cell["a"] == 0, rate), seed=1)
+        assert search.result().confirmed and evidence(search).fits < E_VALUE
+
+
+def test_cells_that_are_run_at_once_are_no_more_than_could_be_enough():
+    search = Search(make_spec(), seed=0)
+    while "too few cells" not in " ".join(search.result().reasons):
+        trial = search.ask()
+        search.tell(trial, died() if trial.cell["mining"] == "sync" else survived())
+    asked = search.ask(20)
+    assert 1 <= sum("Never run" in trial.why for trial in asked) <= 5
+
+
+@pytest.mark.parametrize(("purpose", "shown"), [("find", None), ("verify", True)])
+def test_survivals_that_led_to_an_answer_do_not_bear_it_out_where_the_crash_comes_at_times(purpose, shown):
+    """With both changes it may die again: the survivals that were needed to think of these two may all have been luck."""
+    axes = {name: [0, 1] for name in "abcd"}
+    search = Search(make_spec(axes, dict.fromkeys(axes, 0)))
+    told = [({}, "dsdsd", "find"), ({"c": 1}, "sdd", "find"), ({"d": 1}, "dsd", "find"), ({"c": 1, "d": 1}, "sd", "find")]
+    told += [({"a": 1}, "s" * 9, "find"), ({"b": 1}, "s" * 9, "find")]
+    told += [({"a": 1, "b": 1, "c": c, "d": d}, "sss", purpose) for c in (0, 1) for d in (0, 1)]
+    answers = [(changes, letter, of) for changes, letters, of in told for letter in letters]
+    for number, (changes, letter, of) in enumerate(answers, 1):
+        cell = {**dict.fromkeys(axes, 0), **changes}
+        search.tell(Trial(id=number, cell=cell, purpose=of), died() if letter == "d" else survived())
+    assert search.result().culprit == {"a": [0], "b": [0]}
+    view = search._view()
+    assert not view.sure and unseen.outside(view, claim.answered(view)) is shown
+
+
+def evidence(search: Search) -> Belief:
+    ledger = Ledger(Grid(search.spec))
+    for trial, outcome in search.log:
+        ledger.tell(trial, outcome)
+    return Belief(Space(ledger.grid, search.seed), ledger, 0.95)
