@@ -276,7 +276,9 @@ class Planner:
         """The verdict so far, and what it makes of the changes that survive."""
         case = self._case()  # one for both: the search's result takes longer than a decision
         self._suspect(case)
-        advise(self.search, case, self._write(case, complete=False).ranking[0].cause)
+        ranked = self._write(case, complete=False).ranking
+        self.search.expect_rule(1 - sum(entry.probability for entry in ranked if entry.cause == "unknown"))
+        advise(self.search, case, ranked[0].cause)
 
     def _suspect(self, case: Case) -> None:
         """What the first death alone says of the axes and of how often it comes: how later ones end is the search's own evidence, and

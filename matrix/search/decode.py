@@ -35,7 +35,8 @@ class Combination:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class View:
-    """The answers at one moment.  `vetoed`: changes that must not be the fix, with the reason; `preferred`: see Search.prefer_fix.
+    """The answers at one moment.  `vetoed`: changes that must not be the fix, with the reason; `preferred`: see Search.prefer_fix;
+    `ruleless`: how likely the crash was held to follow no rule, see Search.expect_rule.
 
     `belief` None: each cell is judged by its own runs alone, since the answers fit none of the hypotheses; else by what all
     runs say together."""
@@ -46,6 +47,7 @@ class View:
     vetoed: Mapping[Change, str]
     preferred: tuple[Change, ...]
     belief: Belief | None = None
+    ruleless: float = 1.0
     outside: bool = False  # the answers fit none of the hypotheses, which is why there is no belief
 
     @functools.cached_property

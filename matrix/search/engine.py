@@ -47,6 +47,7 @@ class Search:
         self._preferred: list[Change] = []
         self._suspected: dict[str, float] = {}
         self._every_time: float | None = None
+        self._ruleless = 1.0
         self._stopped: str | None = self._impossible()
         self._last_id = 0
         self._cells = design.cells(self._grid, self.seed)
@@ -241,6 +242,16 @@ class Search:
         if expected != self._every_time:
             self._every_time, self._space, self._belief, self._seen = expected, None, None, None
 
+    def expect_rule(self, probability: float) -> None:
+        """How likely it is that some conditions on the axes decide where it crashes, by evidence from how it dies: a known mechanism has
+        its conditions.  Then fewer cells must show that the answer is more than chance; without a call nothing is taken for granted.
+
+        Raises ValueError for what is no probability."""
+        if not 0 <= probability <= 1:
+            raise ValueError(f"expect_rule: {probability} is no probability; a number from 0 to 1")
+        if (ruleless := 1 - probability) != self._ruleless:
+            self._ruleless, self._seen = ruleless, None
+
     def prefer_fix(self, axis: str, value: Value) -> None:
         """Choose this change as the fix when it survives; of several, any is better than the rest."""
         if (change := self._change(axis, value)) not in self._preferred:
@@ -302,6 +313,7 @@ class Search:
             confidence=self.spec.search.confidence,
             vetoed=dict(self._vetoed),
             preferred=tuple(self._preferred),
+            ruleless=self._ruleless,
             belief=None if belief is None or belief.outside else belief,
             outside=belief is not None and belief.outside,
         )

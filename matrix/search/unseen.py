@@ -56,12 +56,17 @@ def _other(view: View, outcome: Outcome) -> bool:
 
 def elsewhere(view: View) -> tuple[Cell, int | None] | None:
     """A cell that was never run, and the length of its run, while the answers are hardly likelier by the crash sets than where each
-    cell dies or not for itself: some of the truths without a rule agree with one in a handful of cells.  None: it is shown, or no cell
-    is left that would tell."""
+    cell dies or not for itself: some of the truths without a rule agree with one in a handful of cells.  How much likelier they must be
+    depends on `View.ruleless`.  None: it is shown, or no cell is left that would tell."""
     from matrix.search import choose  # here: it imports numpy
 
     belief = view.belief
-    return None if belief is None or not belief.decided or belief.fits >= E_VALUE else choose.elsewhere(view, belief)
+    return None if belief is None or not belief.decided or belief.fits >= _wanted(view) else choose.elsewhere(view, belief)
+
+
+def _wanted(view: View) -> float:
+    """The e-value that shows a rule."""
+    return max(1.0, E_VALUE * view.ruleless)
 
 
 def elsewhere_step(view: View, found: tuple[Cell, int | None] | None) -> Step:
@@ -69,7 +74,7 @@ def elsewhere_step(view: View, found: tuple[Cell, int | None] | None) -> Step:
         return None
     seen = {view.grid.key(cell) for cell in view.ledger.cells()}
     unseen = sum(not trial.probes and view.grid.key(trial.cell) not in seen for trial in view.ledger.pending.values())
-    if unseen >= math.log2(E_VALUE / view.belief.fits):  # each tells a rule from a coin, at best
+    if unseen >= math.log2(_wanted(view) / view.belief.fits):  # each tells a rule from a coin, at best
         return "wait"
     cell, length = found
     why = f"Never run: does it end as the answer says, with {changed(view.grid.changes(cell))}?"

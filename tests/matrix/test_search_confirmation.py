@@ -219,3 +219,17 @@ def evidence(search: Search) -> Belief:
     for trial, outcome in search.log:
         ledger.tell(trial, outcome)
     return Belief(Space(ledger.grid, search.seed), ledger, 0.95)
+
+
+def test_where_a_known_mechanism_has_its_conditions_fewer_cells_show_the_rule():
+    """The same crash, held to follow a rule by how it dies: nothing but cells that only show that there is one is left out."""
+    runs = {}
+    for known in (0.0, 1.0):
+        search = Search(make_spec())
+        search.expect_rule(known)
+        result = play(search, crashing(lambda cell: cell["mining"] == "sync")).result()
+        assert result.confirmed and result.culprit == {"mining": ["sync"]}
+        runs[known] = result.runs
+    assert runs[1.0] < runs[0.0]
+    with pytest.raises(ValueError, match="no probability"):
+        Search(make_spec()).expect_rule(1.5)
