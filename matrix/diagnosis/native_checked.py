@@ -24,8 +24,10 @@ def checked(run: Observation, guilty: Sequence[Frame], *, known: bool) -> Iterat
         for cause, weight in {CORRUPTION: 3.0, RACE: 2.0, ARGUMENT: -2.0}.items():  # a race frees too early as well
             yield finding(cause, "checked heap", run, weight, f"{fact}: memory that was given back")
     if line := said(run, "heap damaged"):
-        weight = 1.5 if known else 3.5  # a race damages the heap as well
-        yield finding(CORRUPTION, "checked heap", run, weight, f"with a checked heap it ends at the damage: {line}", "stderr.log")
+        fact = f"with a checked heap it ends at the damage: {line}"
+        yield finding(CORRUPTION, "checked heap", run, 1.5 if known else 3.5, fact, "stderr.log")
+        if known:  # a race damages the heap as well, and that it is damaged is no news
+            yield finding(RACE, "checked heap", run, 1.0, fact, "stderr.log")
     for error in run.heap_errors:
         if not any(_same_code(theirs, ours) for theirs in error.frames for ours in guilty):
             continue  # of some other library, which is used to it

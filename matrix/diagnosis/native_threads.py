@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from matrix.diagnosis import clusters
 from matrix.diagnosis.case import Case
-from matrix.diagnosis.cause import finding
+from matrix.diagnosis.cause import finding, message
 from matrix.diagnosis.native_causes import ARGUMENT, CORRUPTION, RACE
 from matrix.records import Finding, Frame, Observation
 
@@ -54,8 +54,10 @@ def other_threads(death: Observation) -> Iterator[Finding]:
         where = clusters.relevant(death.native_stack)[0]
         fact = f"at the moment of the crash another thread was halfway through {where.function} in {where.library}, and waited for no lock"
         yield from _race(death, fact, *((2.5, -1.0) if halfway == 1 else (1.0, 0.0)))  # several are a pool, each with data of its own
-    elif _of_a_team(death):
-        return  # those that it worked beside may have ended since
+    elif _of_a_team(death):  # those that it worked beside may have ended since
+        if message(death, "heap damaged") or clusters.in_allocator(death.native_stack):
+            fact = "the damage was met in a thread that native code had started for a call, which waited for its threads"
+            yield finding(RACE, "other thread", death, 1.0, fact, "native_stacks.txt")
     elif death.other_stacks or (death.crash_dumps and all(dump.threads <= 1 for dump in death.crash_dumps)):
         fact = "at the moment of the crash no other thread of the program was at work inside the same library"
         yield finding(RACE, "other thread", death, -0.75, fact, "native_stacks.txt")

@@ -120,7 +120,11 @@ def test_a_thread_that_a_call_started_and_waits_for_may_have_had_others_beside_i
     crashed: list[Frame], other: list[Frame], alone: bool
 ) -> None:
     case = case_of((BAD, crash(4, native_stack=crashed, other_stacks=[other])))
-    assert (said(case, RACE, "other thread") is not None) is alone
+    told = said(case, RACE, "other thread")
+    assert told is not None and (told < 0) is alone
+    if not alone:
+        unharmed = case_of((BAD, died(native_stack=crashed[:1] + crashed[-2:], other_stacks=[other])))
+        assert said(unharmed, RACE, "other thread") is None  # where nothing says that it was the heap
 
 
 def test_a_crash_of_cells_that_died_once_and_survived_too_is_no_wrong_argument_and_threads_beside_it_count() -> None:
