@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from reproducers.faults import child, device_overrun, endings, figures, fork, harm, limits, memory, native, omp_conflict, stalls
+from reproducers.faults import child, device_overrun, endings, figures, fork, harm, limits, memory, native, omp_conflict, room, stalls
 from reproducers.faults.fault import CannotPlant, Fault
 
 FAULTS: dict[str, Fault] = {
@@ -25,6 +25,7 @@ FAULTS: dict[str, Fault] = {
         *fork.FAULTS,
         *memory.FAULTS,
         *limits.FAULTS,
+        *room.FAULTS,
         *native.FAULTS,
         *figures.FAULTS,
         *endings.FAULTS,
