@@ -7,7 +7,6 @@ import contextlib
 import gzip
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from matrix import records
+from matrix.evidence import memory_curve
 from matrix.explain.next_time import next_command
 from matrix.records import Exit, Observation, Trial
 from matrix.runner import cgroup
@@ -420,10 +420,15 @@ def test_of_a_recorder_that_was_killed_what_it_had_on_disk_is_read(tmp_path: Pat
     def seen(name: str) -> str:
         return "".join(path.read_text() for path in tmp_path.glob(f"runs/*/*/attempts/*/{name}"))
 
+    def sampled() -> bool:
+        """At step 41, with a sample of memory: the rows of a look come a few at a time."""
+        curves = map(memory_curve.read, tmp_path.glob("runs/*/*/attempts/*/memory.csv"))
+        return any(curve is not None and 41 in curve.steps for curve in curves)
+
     program = "import os, time\nprint('pid', os.getpid(), flush=True)\nprint('step 41 of 50', flush=True)\ntime.sleep(600)"
     recorder = start("watch", "--", sys.executable, "-c", program, cwd=tmp_path)
     try:
-        assert wait_until(lambda: bool(re.search(r"^[\d.]+,41,", seen("memory.csv"), re.M)), seconds=300)
+        assert wait_until(sampled, seconds=300)
     finally:
         recorder.kill()
         recorder.wait()
