@@ -146,7 +146,8 @@ class Planner:
         if self.pool.running or self._out_of_time() or self._verdict is None or asked >= MOST_CELLS:
             return None
         first = self._verdict.ranking[0]
-        unclear = first.cause in (*NATIVE_CRASH, "unknown") or (first.cause == samples.CORRUPT and first.grade != "confirmed")
+        unsettled = first.cause == samples.CORRUPT and first.grade != "confirmed"
+        unclear = unsettled or first.cause in (*NATIVE_CRASH, samples.EXCEPTION, "unknown")
         values = {axis.name: axis.values for axis in self.spec.axes}
         cell = samples.question(self._case(), self.spec.allowed, values) if unclear else None
         if cell is None:

@@ -17,7 +17,24 @@ from matrix.records import Finding, Message, Metric, Observation, PythonError
 
 DIVERGED = "numerical_divergence"
 ORDINARY = 1.5  # nats of words that other errors have too
-PLAIN = ("eoferror", "cannot reshape array", "unicodedecodeerror", "jsondecodeerror")
+PLAIN = (  # also where an argument is wrong, or a file is whole and of another format
+    "eoferror",
+    "cannot reshape array",
+    "unicodedecodeerror",
+    "jsondecodeerror",
+    "could not convert string to",
+    "invalid literal for int()",
+    "requires a buffer of",
+    "buffer is smaller than",
+    "buffer size must be",
+    "incorrect padding",
+    "not well-formed",
+    "error tokenizing data",
+    "file is not a database",
+    "error parsing message",
+    "file signature not found",
+    "does not start with riff",
+)
 ENOUGH = 2  # runs whose figures stayed finite
 EXPLODED = 1e6  # times the median of the same figure
 RUNS_AWAY = 1.5  # times the value before it, again and again: so grows what is on its way to infinity, and no counter

@@ -1,4 +1,4 @@
-"""Whether native code dies at one sample of the data: where deaths come under other batch sizes, other orders and other seeds.
+"""Whether it dies at one sample of the data, in native code or by an exception: where deaths come under other batch sizes, orders, seeds.
 
 The search runs most such cells anyway, with the other axes drawn at random; `question` asks for what is missing.  `places.py` finds out
 which axes make the size of a step and the order.  A sample that kills is confirmed only where it stays under another seed, and moves
@@ -12,17 +12,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from matrix.diagnosis import limits
 from matrix.diagnosis.addresses import behind_the_end, the_fault
 from matrix.diagnosis.case import Case
-from matrix.diagnosis.cause import finding
+from matrix.diagnosis.cause import finding, message
 from matrix.diagnosis.native import crash_signal, heap_is_damaged
 from matrix.diagnosis.native_causes import NATIVE_CRASH
 from matrix.diagnosis.places import APART, Idea, ahead, ideas, is_number, repeated, size_of, steady, step
-from matrix.records import Cell, Finding, Observation, Value
+from matrix.records import Cell, Finding, MessageKind, Observation, Value
 
-CORRUPT = "corrupt_input_data"
+CORRUPT, EXCEPTION = "corrupt_input_data", "python_exception"
 WHY = "Does it die at the same sample of the data, in steps of another size, in another order or with another seed?"
 SEEDS = 3  # values of an axis, of which one may lie far from what those on both sides of it give
 NEAR = 0.1  # of the time that the steps took: moments within it are the same
 FAR = 1 << 30  # bytes: no table is so large that a count leads there
+FULL: tuple[MessageKind, ...] = (  # in whose words an exception says that something was, which what is read may add up to at one sample
+    "out of memory", "cuda out of memory", "no space", "too many files", "no more processes", "file too large", "no more ports",
+)  # fmt: skip
 
 
 def findings(case: Case) -> Iterator[Finding]:
@@ -37,11 +40,11 @@ def findings(case: Case) -> Iterator[Finding]:
     elif idea.order.axis is None:
         fact = f"{batch}, all deaths came at one sample, about {idea.places[()][0]}, at several steps"
         by_address = any(crash_signal(death) in ("SIGSEGV", "SIGBUS") for death in crashed)  # so ends a count that leaves its table
-        corrupt, native = (1.5, -0.5) if by_address else (3.0, -1.0)
+        corrupt, native = (1.5, -0.5) if by_address or _raised(crashed[0]) else (3.0, -1.0)  # and so does the end of the data
     else:
         return
     yield finding(CORRUPT, "same sample", crashed[0], corrupt, fact, "stdout.log")
-    for cause in NATIVE_CRASH:
+    for cause in (EXCEPTION,) if _raised(crashed[0]) else NATIVE_CRASH:
         yield finding(cause, "same sample", crashed[0], native, fact, "stdout.log")
 
 
@@ -58,6 +61,8 @@ def _in_two_orders(crashed: Sequence[Observation], found: Sequence[Idea], batch:
         fact += ": what it holds ends it, or a number that is drawn at random and changes with the order"
     # how it crashed is the same whether the data or the caller holds what is wrong
     corrupt, native = (5.0, -5.0) if record and not any(map(_may_count, crashed)) else (3.5, -3.0)
+    if _raised(crashed[0]) and not record:  # then words that other errors have too confirm nothing beside it either
+        corrupt = 2.0
     if idea.order.seed is not None and not record:  # what is drawn at random moves with a seed as well
         return 1.5, -0.5, fact
     if not all(each.told for each in found):
@@ -86,7 +91,7 @@ def _cells(case: Case, idea: Idea, crashed: Sequence[Observation], values: Mappi
     yield from _other_sizes(idea, crashed)
     if idea.order.axis is None:
         yield from _changed(case, idea, crashed, values).values()
-    elif idea.order.seed is None and idea.told and not any(map(_may_count, crashed)):  # else no answer would confirm it
+    elif idea.order.seed is None and idea.told and _may_be_confirmed(crashed):
         groups = [[death for death in crashed if idea.order.key(death.trial.cell) == key] for key in idea.shown]
         seeds = {axis: known for axis, known in values.items() if _may_be_seed(known)}
         changed = [_changed(case, idea, deaths, seeds) for deaths in groups]
@@ -133,9 +138,16 @@ def _changed(case: Case, idea: Idea, deaths: Sequence[Observation], values: Mapp
 
 # ------------------------------------------------------------------ deaths
 def _crashes(case: Case) -> list[Observation]:
-    """Of native code; []: they do not come at one step of their cell, or are as well explained by what is full or by a time."""
-    crashed = [death for death in case.deaths if crash_signal(death)]
+    """Of native code, or exceptions; []: they do not come at one step of their cell, or are as well explained by what is full or by a
+    time.  All are of one signature."""
+    crashed = [death for death in case.deaths if crash_signal(death)] or [death for death in case.deaths if _raised(death)]
     return crashed if steady(crashed) and not any(map(_fills, crashed)) and not _one_time(crashed) else []
+
+
+def _raised(death: Observation) -> bool:
+    """Whether an exception ended it, and none that says that something was full or used up."""
+    left = death.exit.left_by in (None, "interpreter") and death.exit.ended_by == "itself" and not crash_signal(death)
+    return left and death.python_error is not None and not death.exit.signal and not any(message(death, kind) for kind in FULL)
 
 
 def _fills(death: Observation) -> bool:
@@ -148,11 +160,18 @@ def _fills(death: Observation) -> bool:
 
 
 def _may_count(death: Observation) -> bool:
-    """Whether a count could lead there as well: what checks itself may check how full something is, and what lies just behind something
-    is where a table ends."""
+    """Whether a count could lead there as well: what checks itself, or raises, may check how full something is, and what lies just behind
+    something is where a table ends."""
     fault = the_fault(death)
     just_behind = fault is not None and (behind_the_end(fault) or fault.before not in ("nothing", ""))
-    return crash_signal(death) == "SIGABRT" or just_behind
+    return crash_signal(death) == "SIGABRT" or just_behind or _raised(death)
+
+
+def _may_be_confirmed(crashed: Sequence[Observation]) -> bool:
+    """Whether a record that is shown would confirm it: an exception's words must be about what was read as well."""
+    if _raised(crashed[0]):
+        return all(message(death, "corrupt input") for death in crashed)
+    return not any(map(_may_count, crashed))
 
 
 def _one_time(crashed: Sequence[Observation]) -> bool:

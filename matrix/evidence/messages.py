@@ -61,6 +61,11 @@ WORDS: dict[MessageKind, tuple[str, ...]] = {
         "magic string is not correct", "bad magic number", "jsondecodeerror", "unicodedecodeerror", "cannot identify image file",
         "image file is truncated", "unexpected end of file",
         "unexpected end of data", "pytorchstreamreader failed", "arrowinvalid", "mmap length is greater than file size",
+        "could not convert string to", "invalid literal for int()", "requires a buffer of", "buffer is smaller than requested size",
+        "buffer size must be a multiple of element size", "incorrect padding", "not well-formed", "error tokenizing data",
+        "database disk image is malformed", "file is not a database", "mdb_corrupted", "datalosserror", "error parsing message",
+        "broken data stream", "file signature not found", "does not start with riff", "magic bytes not found",
+        "error while deserializing header", "tarfile.readerror",
     ),
     "no space": (
         "no space left on device", "disk quota exceeded", "enospc", "insufficient shared memory", "out of shared memory", "disk is full",

@@ -55,6 +55,7 @@ def error(kind: str, message: str, words: Any, line: str) -> dict[str, Any]:
 
 UD2 = Fault(source="core", tid=7, trap="invalid opcode", code="0f0b90", library="libjob.so")
 SHAPE = "cannot reshape array of size 3"
+NO_NUMBER, NO_WAVE = "could not convert string to float: 'auto'", "file does not start with RIFF id"
 SHORT = {
     **died("SIGBUS"),
     "exit": Exit(returncode=-7, signal="SIGBUS"),
@@ -76,6 +77,8 @@ LOOKS_LIKE: dict[str, tuple[str, dict[str, Any]]] = {
     "a name with nan in it": ("numerical_divergence", failed(python_error=raised("KeyError", "'nanobody'"))),
     "a pipe whose other end is gone": ("corrupt_input_data", error("EOFError", "ended early", "corrupt input", "EOFError: ended early")),
     "a shape that does not fit": ("corrupt_input_data", error("ValueError", SHAPE, "corrupt input", f"ValueError: {SHAPE}")),
+    "a text that is no number": ("corrupt_input_data", error("ValueError", NO_NUMBER, "corrupt input", f"ValueError: {NO_NUMBER}")),
+    "a file of another format": ("corrupt_input_data", error("wave.Error", NO_WAVE, "corrupt input", f"wave.Error: {NO_WAVE}")),
     "a short file that the fault is not in": ("file_changed_under_mmap", SHORT),
 }
 

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
-from matrix.diagnosis import judge, samples
+from matrix.diagnosis import figures, judge, samples
 from matrix.diagnosis.case import Case
-from matrix.records import Cell, Death, Exit, Fault, Memory, Observation, Outcome, ProcessMemory, Progress, Trend, Trial
+from matrix.records import (
+    Cell,
+    Death,
+    Exit,
+    Fault,
+    Memory,
+    Message,
+    MessageKind,
+    Observation,
+    Outcome,
+    ProcessMemory,
+    Progress,
+    PythonError,
+    Trend,
+    Trial,
+)
 from matrix.search import Search
 from matrix.spec import Spec
 
@@ -196,6 +212,39 @@ def test_the_samples_of_a_step_may_be_two_axes_multiplied() -> None:
     assert said(*deaths, again) == MOVES
     elsewhere = death(again.progress.last_step or 0, n=missing["n"], k=missing["k"], o=1)  # type: ignore[arg-type]
     assert said(*deaths, dataclasses.replace(elsewhere, progress=Progress(last_step=45, first_step_s=1.0, last_step_s=9.0))) is None
+
+
+def raised(deaths: tuple[Observation, ...], **facts: Any) -> list[Observation]:
+    error = PythonError(type="KeyError", message="'label_17'")
+    return [dataclasses.replace(each, **{"exit": Exit(returncode=1), "python_error": error, **facts}) for each in deaths]
+
+
+def test_an_exception_at_one_sample_is_of_the_data_and_confirmed_only_by_words_about_it() -> None:
+    found = {each.cause: each.weight for each in samples.findings(case_of(*raised(TWO_ORDERS)))}
+    assert set(found) == {samples.CORRUPT, samples.EXCEPTION}
+    assert 0 < found[samples.CORRUPT] < CONFIRMS and found[samples.EXCEPTION] < -2.0
+    plain = said(*raised(ONE_ORDER))  # the end of the data comes at one place too
+    assert plain is not None and 0 < plain < found[samples.CORRUPT]
+    assert said(*raised(TWICE)) is None
+    assert found[samples.CORRUPT] + figures.ORDINARY < CONFIRMS  # words that other errors have too do not tell it from what is drawn
+    of_a_record = said(*raised(SEEDS))
+    assert of_a_record is not None and of_a_record < CONFIRMS < of_a_record + figures.ORDINARY
+
+
+@pytest.mark.parametrize("kind", ["out of memory", "cuda out of memory", "no space", "too many files", "no more processes"])
+def test_an_exception_that_says_that_something_was_full_is_of_no_sample(kind: MessageKind) -> None:
+    assert said(*raised(TWO_ORDERS, messages=[Message(kind=kind, text="no more", stream="stderr")])) is None
+
+
+def test_an_exit_that_the_exception_did_not_make_is_of_no_sample() -> None:
+    assert said(*raised(TWO_ORDERS, exit=Exit(returncode=1, left_by="native code"))) is None
+    assert said(*raised(TWO_ORDERS, exit=Exit(returncode=-15, signal="SIGTERM"))) is None
+
+
+def test_another_seed_is_asked_for_an_exception_only_where_its_words_are_about_what_it_read() -> None:
+    refused = [Message(kind="corrupt input", text="KeyError: 'label_17'", stream="stderr")]
+    assert asked(*raised(TWO_ORDERS)) is None
+    assert asked(*raised(TWO_ORDERS, messages=refused)) is not None
 
 
 def test_one_place_in_all_orders_is_said_with_care_because_something_that_is_full_comes_at_one_place_too() -> None:
