@@ -54,6 +54,7 @@ class Idea:
     places: Mapping[Key, Span]
     shown: tuple[Key, ...]  # those at which deaths of several sizes, at several steps, share that place
     agree: int = 0  # cells that died, less the places: so many say what another one has said before
+    repeats: bool = False  # whether deaths that differ in nothing that matters come at one step: they repeat each other, as those of a cell
     stayed: bool = False  # whether it stayed at its place under several values of `order.seed` where that changes no order
 
     @property
@@ -195,12 +196,18 @@ def _idea(crashed: Sequence[Observation], size: tuple[str, ...], order: Order) -
     plain = [death for key, deaths in groups.items() if len(key) == 1 for death in deaths]
     stayed = order.seed is not None and _several_seeds(plain, order.seed)
     agree = len({describe_cell(death.trial.cell) for death in crashed}) - len(places)
-    return Idea(size=size, order=order, places=places, shown=shown, agree=agree, stayed=stayed)
+    repeats = any(_alike_twice(deaths, size) for deaths in groups.values())
+    return Idea(size=size, order=order, places=places, shown=shown, agree=agree, repeats=repeats, stayed=stayed)
 
 
 def _several_seeds(deaths: Sequence[Observation], seed: str) -> bool:
     """Whether deaths with several values of it say where they came: every place lies in one of the first batches if they are large."""
     return len({death.trial.cell[seed] for death in deaths if step(death) >= APART + ahead(death)}) > 1
+
+
+def _alike_twice(deaths: Sequence[Observation], size: tuple[str, ...]) -> bool:
+    """Whether two of these have the same axes of size: as they share a sample, they came at one step."""
+    return len({tuple(death.trial.cell[axis] for axis in size) for death in deaths}) < len(deaths)
 
 
 def _several(deaths: Sequence[Observation], size: tuple[str, ...]) -> bool:

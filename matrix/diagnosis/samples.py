@@ -31,7 +31,7 @@ FULL: tuple[MessageKind, ...] = (  # in whose words an exception says that somet
 def findings(case: Case) -> Iterator[Finding]:
     crashed = _crashes(case)
     found = ideas(case, crashed)
-    if not found or not repeated(crashed):
+    if not found or not (repeated(crashed) or all(each.repeats for each in found)):
         return
     idea = found[0]
     batch = f"if {' times '.join(idea.size)} is the size of a batch"
@@ -54,7 +54,8 @@ def _in_two_orders(crashed: Sequence[Observation], found: Sequence[Idea], batch:
     where = " and ".join(str(idea.places[key][0]) for key in idea.shown)
     orders = " or ".join(dict.fromkeys(" with ".join(each.order.axes) for each in found))
     fact = f"{batch}, deaths came at one sample, {where} by the order that {orders} makes"
-    record = all(each.of_a_record for each in found)
+    # a cell must have died twice itself: what does not matter is only inferred
+    record = repeated(crashed) and all(each.of_a_record for each in found)
     if record:
         fact += f"; it stays there whatever {idea.order.seed} is where {idea.order.axis}={idea.order.plain}: what it holds ends it"
     else:
@@ -78,7 +79,10 @@ def question(case: Case, allowed: Callable[[Cell], bool], values: Mapping[str, S
     crashed = _crashes(case)
     found = ideas(case, crashed)
     if found and not repeated(crashed):
-        return case.known_bad if len(case.bad_deaths) == 1 else None  # that of another kind once as well is enough of that
+        if len(case.bad_deaths) == 1:
+            return case.known_bad
+        if not all(idea.repeats for idea in found):  # that of another kind once as well is enough of that
+            return None
     if all(idea.of_a_record for idea in found):  # or there is none
         return None
     ran = [run.trial.cell for run in case.unprobed]

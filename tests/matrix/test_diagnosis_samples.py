@@ -214,6 +214,21 @@ def test_the_samples_of_a_step_may_be_two_axes_multiplied() -> None:
     assert said(*deaths, dataclasses.replace(elsewhere, progress=Progress(last_step=45, first_step_s=1.0, last_step_s=9.0))) is None
 
 
+def test_deaths_that_differ_in_what_does_not_matter_repeat_each_other_as_those_of_one_cell_do() -> None:
+    once = [at(FIRST, per_step=32), at(FIRST, per_step=32, k=4), at(FIRST, per_step=8, n=8, w=2)]
+    other = [at(SECOND, per_step=32, o=1, m="b"), at(SECOND, per_step=8, n=8, o=1, k=2)]
+    assert said(*once, *other) == MOVES
+    assert asked(*once, *other) == BAD  # which is known best
+    assert said(at(FIRST, per_step=32), death(3, k=4), *once[2:]) is None
+
+
+def test_a_record_is_shown_only_where_a_cell_has_died_twice_itself() -> None:
+    once = [at(FIRST, per_step=32, k=4), *SEEDS[1:]]
+    assert (said(*once) or 0.0) < CONFIRMS
+    assert asked(*once) == BAD
+    assert said(*once, SEEDS[0]) == 5.0
+
+
 def raised(deaths: tuple[Observation, ...], **facts: Any) -> list[Observation]:
     error = PythonError(type="KeyError", message="'label_17'")
     return [dataclasses.replace(each, **{"exit": Exit(returncode=1), "python_error": error, **facts}) for each in deaths]
