@@ -21,6 +21,7 @@ RATIO_OFF = 0.03  # places are known to within a batch
 APART = 3  # steps between deaths of different sizes: so far they cannot be apart when they come at one step, counted somehow
 SCATTERED = 1.5  # times as far: what fills up in lots of random size is full at about the same place under every seed
 COINCIDENCES = 3  # cells more than places that must agree: each of them does by chance in one of ten cases or so
+PAIRS_SHOWN = 3  # pairs of places apart, from which that two axes always make the order together is no chance: there are many such two
 PREFETCH = 2  # batches that each worker of torch's DataLoader has in hand by default; with more of them nothing is told
 Key = tuple[Value, ...]  # what decides which sample comes when, in one cell
 Span = tuple[int, int]  # samples from the first to before the last
@@ -28,7 +29,8 @@ Span = tuple[int, int]  # samples from the first to before the last
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Order:
-    """What changes which sample comes when: nothing, an axis, or two of which the second does nothing where the first is `plain`."""
+    """What changes which sample comes when: nothing, an axis, or two of which the second does nothing where the first is `plain`; where
+    nothing is, both always do, as how it is shuffled and how much there is of it."""
 
     axis: str | None = None
     seed: str | None = None
@@ -37,6 +39,10 @@ class Order:
     @property
     def axes(self) -> tuple[str, ...]:
         return tuple(axis for axis in (self.axis, self.seed) if axis is not None)
+
+    @property
+    def always_both(self) -> bool:
+        return self.seed is not None and self.plain is None
 
     def key(self, cell: Cell) -> Key:
         if self.axis is None:
@@ -64,8 +70,8 @@ class Idea:
 
     @property
     def places_shown(self) -> bool:
-        """Whether it comes at a place of its own in each of two orders."""
-        return any(self.apart(one, other) for one, other in combinations(self.shown, 2))
+        """Whether it comes at a place of its own in each of two orders, of three where two axes always make them."""
+        return sum(self.apart(one, other) for one, other in combinations(self.shown, 2)) >= (PAIRS_SHOWN if self.order.always_both else 1)
 
     @property
     def told(self) -> bool:
@@ -167,7 +173,9 @@ def ideas(case: Case, crashed: Sequence[Observation]) -> list[Idea]:
     counts = [axis for axis in varied if all(type(value := cell[axis]) is int and value > 0 for cell in cells)]
     sizes = [*((axis,) for axis in counts), *combinations(counts, 2)]
     plain = [Order(), *(Order(axis=axis) for axis in varied)]
-    return _fitting(case, crashed, sizes, plain) or _fitting(case, crashed, sizes, _two(cells, varied))
+    both = (Order(axis=axis, seed=other) for axis, other in combinations(varied, 2))
+    stages = (plain, _two(cells, varied), both)  # the later ones explain more by chance
+    return next((found for orders in stages if (found := _fitting(case, crashed, sizes, orders))), [])
 
 
 def _two(cells: Sequence[Cell], varied: Sequence[str]) -> Iterator[Order]:
@@ -178,7 +186,8 @@ def _two(cells: Sequence[Cell], varied: Sequence[str]) -> Iterator[Order]:
 
 def _fitting(case: Case, crashed: Sequence[Observation], sizes: Sequence[tuple[str, ...]], orders: Iterable[Order]) -> list[Idea]:
     found = (_idea(crashed, size, order) for order in orders for size in sizes if not set(order.axes) & set(size))
-    fitting = [idea for idea in found if idea and idea.shown and idea.agree >= len(idea.order.axes) and not _went_past(case, crashed, idea)]
+    shown = [idea for idea in found if idea and idea.shown and idea.agree >= len(idea.order.axes) + idea.order.always_both]
+    fitting = [idea for idea in shown if not _went_past(case, crashed, idea)]
     simplest = min((idea.parts for idea in fitting), default=None)
     return [idea for idea in fitting if idea.parts == simplest]
 

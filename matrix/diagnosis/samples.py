@@ -100,7 +100,7 @@ def _cells(case: Case, idea: Idea, crashed: Sequence[Observation], values: Mappi
         seeds = {axis: known for axis, known in values.items() if _may_be_seed(known)}
         changed = [_changed(case, idea, deaths, seeds) for deaths in groups]
         yield from (each[axis] for axis in seeds for each in changed if axis in each)
-    elif (seed := idea.order.seed) and _may_be_seed(values[seed]):
+    elif (seed := idea.order.seed) and _may_be_seed(values[seed]) and not idea.order.always_both:
         moving = [death for death in crashed if len(idea.order.key(death.trial.cell)) == 2]
         plain = [death for death in crashed if death not in moving and step(death) >= APART + ahead(death)]
         asks = [(moving, not idea.scattered), (plain, not idea.stayed)]
@@ -116,10 +116,11 @@ def _other_sizes(idea: Idea, crashed: Sequence[Observation]) -> Iterator[Cell]:
     """Cells that died in an order in which it is not shown to be one sample, with other values of the axes of size, where they would die
     at a step of its own."""
     chosen = {tuple(death.trial.cell[axis] for axis in idea.size): size_of(death.trial.cell, idea.size) for death in crashed}
+    enough = idea.places_shown if idea.order.always_both else idea.seeds_shown
     for death in crashed if idea.order.axis is not None else ():
         key = idea.order.key(death.trial.cell)
         first, last = idea.places[key]
-        if key in idea.shown or not all(idea.apart(key, shown) for shown in idea.shown) or (len(key) == 2 and idea.seeds_shown):
+        if key in idea.shown or not all(idea.apart(key, shown) for shown in idea.shown) or (len(key) == 2 and enough):
             continue
         for value, size in sorted(chosen.items(), key=lambda each: each[1]):
             if min(abs(place // size - step(death)) for place in (first, last - 1)) > APART:

@@ -214,6 +214,30 @@ def test_the_samples_of_a_step_may_be_two_axes_multiplied() -> None:
     assert said(*deaths, dataclasses.replace(elsewhere, progress=Progress(last_step=45, first_step_s=1.0, last_step_s=9.0))) is None
 
 
+def test_two_axes_may_always_make_the_order_together_as_how_it_is_shuffled_and_how_much_there_is_of_it() -> None:
+    deaths = [*TWICE, at(FIRST, per_step=8, n=8, m="b"), at(FOURTH, per_step=32, w=2), at(FOURTH, per_step=8, n=8, w=2)]
+    deaths += [at(SECOND, per_step=32, o=1), at(THIRD, per_step=32, o=1, w=2)]
+    assert asked(*deaths) is None  # so few deaths are in nearly any two axes
+    deaths.append(at(FIRST, per_step=4, n=4, k=2))
+    assert said(*deaths) is None
+    missing = asked(*deaths)
+    assert missing is not None and missing["n"] != 32 and missing["o"] == 1
+    place = SECOND if missing["w"] == 0 else THIRD
+    last = at(place, per_step=int(missing["n"]), **missing)  # type: ignore[arg-type]
+    weight = said(*deaths, last)
+    assert weight is not None and 0 < weight < CONFIRMS / 2  # nothing shows that it stays where one of them changes no order
+    assert asked(*deaths, last) is None
+
+
+def test_where_one_of_two_axes_changes_no_order_they_make_it_together_and_without_seeds_that_confirms_nothing() -> None:
+    third = 541
+    others = [at(FIRST, per_step=32, w=2), at(FIRST, per_step=8, n=8, w=2), at(SECOND, per_step=32, o=1), at(SECOND, per_step=4, n=4, o=1)]
+    deaths = [*TWICE, at(FIRST, per_step=8, n=8, m="b"), *others, at(third, per_step=32, o=1, w=2), at(third, per_step=8, n=8, o=1, w=2)]
+    weight = said(*deaths)
+    assert weight is not None and 0 < weight < CONFIRMS / 2
+    assert asked(*deaths) is None
+
+
 def test_deaths_that_differ_in_what_does_not_matter_repeat_each_other_as_those_of_one_cell_do() -> None:
     once = [at(FIRST, per_step=32), at(FIRST, per_step=32, k=4), at(FIRST, per_step=8, n=8, w=2)]
     other = [at(SECOND, per_step=32, o=1, m="b"), at(SECOND, per_step=8, n=8, o=1, k=2)]
