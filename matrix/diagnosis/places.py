@@ -20,6 +20,7 @@ from matrix.records import Cell, Observation, Value, describe_cell
 RATIO_OFF = 0.03  # places are known to within a batch
 APART = 3  # steps between deaths of different sizes: so far they cannot be apart when they come at one step, counted somehow
 SCATTERED = 1.5  # times as far: what fills up in lots of random size is full at about the same place under every seed
+STAYS = 3  # values of the seed: two places that are drawn at random are now and then the same, to within a batch
 COINCIDENCES = 3  # cells more than places that must agree: each of them does by chance in one of ten cases or so
 PAIRS_SHOWN = 3  # pairs of places apart, from which that two axes always make the order together is no chance: there are many such two
 PREFETCH = 2  # batches that each worker of torch's DataLoader has in hand by default; with more of them nothing is told
@@ -210,8 +211,8 @@ def _idea(crashed: Sequence[Observation], size: tuple[str, ...], order: Order) -
 
 
 def _several_seeds(deaths: Sequence[Observation], seed: str) -> bool:
-    """Whether deaths with several values of it say where they came: every place lies in one of the first batches if they are large."""
-    return len({death.trial.cell[seed] for death in deaths if step(death) >= APART + ahead(death)}) > 1
+    """Whether deaths with enough values of it say where they came: every place lies in one of the first batches if they are large."""
+    return len({death.trial.cell[seed] for death in deaths if step(death) >= APART + ahead(death)}) >= STAYS
 
 
 def _alike_twice(deaths: Sequence[Observation], size: tuple[str, ...]) -> bool:

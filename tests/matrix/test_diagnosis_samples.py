@@ -94,6 +94,7 @@ TWO_ORDERS = (
 SEEDS = (  # o=0: as the data lies; o=1: in an order that s makes
     *TWO_ORDERS,
     at(FIRST, per_step=8, n=8, s=1, k=2),
+    at(FIRST, per_step=8, n=8, s=2, m="b"),
     at(THIRD, per_step=32, o=1, s=1, w=2),
     at(FOURTH, per_step=8, n=8, o=1, s=2),
 )
@@ -112,6 +113,8 @@ def test_a_place_of_its_own_in_each_of_two_orders_confirms_no_sample_for_so_come
     assert said(*(at(FIRST, per_step=32), at(FIRST, per_step=32), *drawn)) != 5.0
     moves_too = [at(700, per_step=8, n=8, s=1, k=2), at(700, per_step=32, s=1)]  # also where o is as it was
     assert (said(*TWO_ORDERS, *moves_too, *SEEDS[-2:]) or 0.0) < CONFIRMS
+    stayed = [each for each in SEEDS if each.trial.cell["o"] == 0 and each.trial.cell["s"] != 2]  # so two draws are now and then the same
+    assert (said(*stayed, *(each for each in SEEDS if each.trial.cell["o"] == 1)) or 0.0) < CONFIRMS
     assert (said(*SEEDS[:-1]) or 0.0) < CONFIRMS  # two seeds: that may be a number by which something is filled
 
 
