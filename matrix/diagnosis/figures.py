@@ -24,17 +24,15 @@ PLAIN = (  # also where an argument is wrong, or a file is whole and of another 
     "jsondecodeerror",
     "could not convert string to",
     "invalid literal for int()",
-    "requires a buffer of",
-    "buffer is smaller than",
-    "buffer size must be",
     "incorrect padding",
     "not well-formed",
-    "error tokenizing data",
     "file is not a database",
     "error parsing message",
     "file signature not found",
     "does not start with riff",
 )
+BROKEN_OFF = ("requires a buffer of", "buffer is smaller than", "buffer size must be", "error tokenizing data")  # a record of another size
+BROKEN = 3.0  # nats of these: mostly the file is short or a line damaged, now and then the program reads it wrongly
 ENOUGH = 2  # runs whose figures stayed finite
 EXPLODED = 1e6  # times the median of the same figure
 RUNS_AWAY = 1.5  # times the value before it, again and again: so grows what is on its way to infinity, and no counter
@@ -183,8 +181,8 @@ def _input(case: Case, death: Observation) -> Iterator[Finding]:
         fact = f"what it read was refused: {said.text.strip()[:200]}"
         nats = _input_nats(death, said)
         yield finding(CORRUPT, "message", death, nats, fact, f"{said.stream}.log")
-        if nats > ORDINARY:
-            yield finding("python_exception", "reported", death, -2.5, fact, f"{said.stream}.log")
+        if reports(death, said):  # also by words that other errors have: which of the two it is they do not tell for certain
+            yield finding("python_exception", "reported", death, -2.5 if nats > ORDINARY else -1.0, fact, f"{said.stream}.log")
     else:
         yield finding(CORRUPT, "message", death, 0.0, "nothing that it read was refused")
     if error := _not_finite(death):
@@ -196,4 +194,6 @@ def _input(case: Case, death: Observation) -> Iterator[Finding]:
 def _input_nats(death: Observation, said: Message) -> float:
     """Words of a decoder that ended it are direct evidence; those of a shape, a pipe or a text are ordinary errors as well."""
     plain = any(word in said.text.lower() for word in PLAIN)
-    return ORDINARY if plain or not reports(death, said) else 4.5
+    if plain or not reports(death, said):
+        return ORDINARY
+    return BROKEN if any(word in said.text.lower() for word in BROKEN_OFF) else 4.5

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from matrix.diagnosis import figures, judge, samples
+from matrix.diagnosis import figures, judge, ranking, samples
 from matrix.diagnosis.case import Case
 from matrix.records import (
     Cell,
@@ -347,3 +347,22 @@ def test_what_wrote_on_into_what_is_not_its_own_or_stood_at_a_limit_was_full() -
     assert said(*(dataclasses.replace(each, exit=signal, faults=[far]) for each in TWO_ORDERS)) == MOVES
     trend = Trend(what="descriptors", pid=7, role="main", first=10, last=1024, most=1024, samples=50, limit=1024)
     assert said(*(dataclasses.replace(each, trends=[trend]) for each in TWO_ORDERS)) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "first", "grades"),
+    [
+        ("struct.error: unpack requires a buffer of 260 bytes", "corrupt_input_data", {"confirmed", "supported"}),
+        ("ValueError: could not convert string to float: '0.3a1'", "python_exception", {"supported"}),
+        ("KeyError: 'label'", "python_exception", {"confirmed"}),
+    ],
+)
+def test_an_exception_in_words_about_what_was_read_is_no_certain_fault_of_the_program(error: str, first: str, grades: set[str]) -> None:
+    kind, _, text = error.partition(": ")
+    said = [Message(kind="corrupt input", text=error, stream="stderr")] if kind != "KeyError" else []
+    raised_by = PythonError(type=kind, message=text)
+    deaths = [dataclasses.replace(death(step), exit=Exit(returncode=1), python_error=raised_by, messages=said) for step in (3, 9)]
+    case = case_of(*deaths)
+    case = dataclasses.replace(case, result=dataclasses.replace(case.result, confirmed=True))
+    top = ranking.rank(case, ranking.collect(case))[0]
+    assert (top.cause, top.grade in grades) == (first, True), (top.cause, top.grade)
