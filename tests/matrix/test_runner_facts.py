@@ -279,12 +279,13 @@ def test_a_mapped_file_that_was_replaced_or_removed_is_none_that_was_cut(observe
 @pytest.mark.parametrize("step_s", [0.3, 0.0])
 def test_a_file_system_of_the_childs_own_that_ran_full_is_seen(step_s: float, observe: Observe, tmp_path: Path) -> None:
     """A sparse file is mapped; there is no room for its pages: SIGBUS, and nothing of that mount is left afterwards.  Without a
-    pause all of it is over between two looks."""
+    pause all of it is over between two looks, and is seen while the kernel writes the core: on a crowded machine that may be over, too,
+    so it dies again then."""
     program = """
         import ctypes, mmap, os, time
         libc = ctypes.CDLL(None)
         assert libc.unshare(0x20000) == 0 and libc.mount(b"none", b"/", None, 0x44000, None) == 0
-        os.mkdir("small")
+        os.makedirs("small", exist_ok=True)
         assert libc.mount(b"tmpfs", b"small", b"tmpfs", 0, b"size=8m") == 0
         file = open("small/rows.bin", "w+b")
         file.truncate(32 << 20)
@@ -294,8 +295,11 @@ def test_a_file_system_of_the_childs_own_that_ran_full_is_seen(step_s: float, ob
             print("step", step, flush=True)
             time.sleep(STEP_S)
     """
-    seen = observe(program.replace("STEP_S", str(step_s)))
-    (small,) = [place for place in seen.filesystems if place.folder == str(tmp_path / "cwd" / "small")]
+    for _ in range(5):
+        seen = observe(program.replace("STEP_S", str(step_s)))
+        (small,) = [place for place in seen.filesystems if place.folder == str(tmp_path / "cwd" / "small")]
+        if small.least_free_bytes < MIB:
+            break
     assert (seen.exit.signal, small.kind, small.use, small.total_bytes) == ("SIGBUS", "tmpfs", "written", 8 * MIB)
     assert small.least_free_bytes < MIB and seen.short_files == []
     assert {place.use for place in seen.filesystems} == {"shm", "temp", "cwd", "written"}
