@@ -44,6 +44,7 @@ endef
 test: env lint
 	$(call tier,"not slow and not nightly")
 
+test-slow: TESTERS = 3# they start trainers, browsers and clusters, which work themselves
 test-slow: env
 	$(call tier,"slow and not nightly")
 
