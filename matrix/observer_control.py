@@ -75,11 +75,6 @@ def result(
         why = "the runs or the time were used up" if wanted else "evidence.control is false"
         text = f"Whether being watched changes the outcome was not tested: {why}."
         return ObserverControl(attempt=None, changed=None, text=text) if complete or not wanted else None
-    kinds = [
-        kind
-        for one in _watched(observations, known_bad)
-        if (kind := outcomes[one.attempt].kind) == "died" or one.trial.max_steps == bare.trial.max_steps  # a short run survives more
-    ]
     if bare.trial.cell != known_bad:
         changes = describe_cell({axis: value for axis, value in bare.trial.cell.items() if known_bad[axis] != value})
         text = f"Unwatched it died too, and alike, where it was to die with {changes}: watching does not make the difference."
@@ -87,6 +82,11 @@ def result(
     if outcomes[bare.attempt].kind == "died" and not _ends_alike(bare, observations, outcomes, known_bad):
         text = f"Unwatched it died of {outcomes[bare.attempt].signature}, of which no watched run died: one run cannot tell why."
         return ObserverControl(attempt=bare.attempt, changed=None, text=text)
+    kinds = [
+        kind
+        for one in _watched(observations, known_bad)
+        if (kind := outcomes[one.attempt].kind) == "died" or one.trial.max_steps == bare.trial.max_steps  # a short run survives more
+    ]
     changed, text = compare(outcomes[bare.attempt], deaths=kinds.count("died"), survivals=kinds.count("survived"))
     return ObserverControl(attempt=bare.attempt, changed=changed, text=text)
 

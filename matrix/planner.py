@@ -119,13 +119,10 @@ class Planner:
     def _searched(self) -> Trial | None:
         """The search's next run; one fresh death that is as good as certain goes unwatched."""
         trial = self.search.ask()
-        fresh = trial is not None and trial.purpose == "verify" and self.spec.evidence.control and self._watched_all()
-        if trial is None or not fresh or not self.search.sure_to_die(trial.cell):
+        if trial is None or trial.purpose != "verify" or not self.spec.evidence.control:
             return trial
-        return observer_control.bare(trial, self.observations, self.outcomes)
-
-    def _watched_all(self) -> bool:
-        return all(trial.watched for trial in self._trials.values())
+        wanted = all(asked.watched for asked in self._trials.values())
+        return observer_control.bare(trial, self.observations, self.outcomes) if wanted and self.search.sure_to_die(trial.cell) else trial
 
     def _runs_left(self) -> int:
         """Of max_runs; the search counts its own only, and it may have more questions once probes have changed what leads."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from matrix.evidence import processes
-from matrix.evidence.deaths import initiating
+from matrix.evidence.deaths import POOL, initiating
 from matrix.records import Death, Memory, Observation, Outcome
 
 CANNOT_RUN = 125  # as for `git bisect run`, env, timeout and nohup: the program could not be tested at all
@@ -100,7 +100,7 @@ def worker_that_began(observation: Observation) -> Death | None:
     if first is None or first.role == "main" or not first.signal:
         return None
     wrote = ending.ended_by == "itself" and ending.signal == "SIGPIPE"
-    return first if first.oom or wrote or first.role in ("worker", "miner", "rank") else None
+    return first if first.oom or wrote or first.role in POOL else None
 
 
 def first_signal(observation: Observation) -> str | None:

@@ -64,8 +64,8 @@ def _in_two_orders(crashed: Sequence[Observation], found: Sequence[Idea], batch:
     corrupt, native = (5.0, -5.0) if record and not any(map(_may_count, crashed)) else (3.5, -3.0)
     if _raised(crashed[0]) and not record:  # then words that other errors have too confirm nothing beside it either
         corrupt = 2.0
-    if idea.order.seed is not None and not record:  # what is drawn at random moves with a seed as well
-        return 1.5, -2.0, fact  # and a bad argument that follows what a record says is none of the two alone
+    if idea.order.seed is not None and not record:  # what is drawn at random moves with a seed as well, and so do records
+        return 1.5, -2.0, fact
     if not all(each.told for each in found):
         return corrupt / 2, native / 2, f"{fact}, unless it fills something up that many times faster"
     return corrupt, native, fact

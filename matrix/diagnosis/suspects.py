@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from matrix.diagnosis.cause import Cause
 from matrix.diagnosis.fork import CAUSE as FORK
+from matrix.diagnosis.fork import WORKERS as POOL
 from matrix.diagnosis.limits import COUNTED, FULL, RESOURCE, TIME
 from matrix.diagnosis.memory_causes import NAMES as MEMORY
 from matrix.diagnosis.memory_causes import WORKERS
@@ -59,7 +60,6 @@ TAKES_PART = 0.9  # chance that an axis which sets that takes part
 LIMITS = SET_BY.keys() - {"pool", "start"}  # a value that is not positive sets no limit
 BYTES = ("memory", "disk", "as", "fsize", "memlock", "data", "stack")
 UNITS = (1, 1000, 1 << 10, 10**6, 1 << 20, 10**9, 1 << 30)  # in which a number of bytes may be given
-POOL = ("worker", "miner")
 MET = re.compile(r"memory: usage \d+kB, limit (\d+)kB")  # of a group that ran out, in the kernel's words
 FITS, FOLLOWS = 3.0, 9.0  # odds that an axis sets what is as it says: in runs with one value of it, in runs with several
 
