@@ -89,8 +89,6 @@ def test_the_child_has_what_the_check_says_that_it_has(
     observe: Observe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     probed = observe([sys.executable, TELLS], probes={name: ""})
-    if why := without(name, probed):
-        pytest.skip(why[0])
     assert HAS[name](told(probed, tmp_path))
     assert only(probed).held is True, only(probed).how
 
@@ -98,8 +96,6 @@ def test_the_child_has_what_the_check_says_that_it_has(
 def test_with_one_arena_what_is_freed_between_blocks_in_use_goes_back_to_the_system(observe: Observe) -> None:
     command = [sys.executable, str(CHILDREN / "shrinks_its_buffers.py")]
     plain, probed = observe(command), observe(command, probes={"one_arena": ""})
-    if why := without("one_arena", probed):
-        pytest.skip(why[0])
     kept, given_back = (float(metric.last) for seen in (plain, probed) for metric in seen.metrics if metric.name == "resident")
     if kept < 30:
         pytest.skip("this C library gives it back by itself")
@@ -131,8 +127,6 @@ def test_huge_pages_stay_refused_by_the_kernel_when_the_program_asks_its_allocat
     seen = observe(
         [sys.executable, "-c", "import os, time; os.environ['NUMPY_MADVISE_HUGEPAGE'] = '1'; time.sleep(0.5)"], probes={"no_huge_pages": ""}
     )
-    if only(seen).how.startswith(("this kernel", "nothing could be read")):
-        pytest.skip(only(seen).how)
     assert only(seen).held is True, only(seen).how
 
 

@@ -17,8 +17,9 @@ import pytest
 from matrix.records import Observation, ProbeResult
 from matrix.runner import cgroup
 from matrix.runner.patience import Limits
-from matrix.runner.probes import estimate_s, machine
+from matrix.runner.probes import estimate_s
 from matrix.runner.probes.traces import ends, heap_errors
+from tests.matrix import machine_needs
 from tests.matrix.conftest import Observe
 
 ROOT = Path(__file__).parents[2]
@@ -203,14 +204,12 @@ print(json.dumps(told))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(machine.why_no_mount()) or shutil.which("unshare") is None, reason="no mount namespace here")
+@pytest.mark.skipif(bool(machine_needs.mounts()), reason=machine_needs.mounts() or "-")
 def test_a_full_shm_and_a_full_temp_folder_are_survived_when_they_are_bigger(tmp_path: Path) -> None:
     (tmp_path / "small").mkdir()
     mounts = f"mount -t tmpfs -o size=8m tmpfs /dev/shm && mount -t tmpfs -o size=8m tmpfs {tmp_path}/small"
     argv = ["unshare", "-m", "sh", "-c", f'{mounts} && exec "$@"', "sh", sys.executable, "-c", IN_SMALL_PLACES, str(tmp_path)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    if done.returncode and "mount:" in done.stderr:
-        pytest.skip(f"no small file system can be mounted: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [["SIGBUS"], [0, True], [1], [0, True]]
 

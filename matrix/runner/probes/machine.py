@@ -13,8 +13,16 @@ from pathlib import Path
 import psutil
 
 CAP_SYS_RESOURCE = 24
-GUARDIAN_FOLDER = Path(__file__).parents[1]
-TRY_A_MOUNT = "import sys; sys.path.insert(0, {folder!r}); import guardian; guardian.mount_private_copies([], [['/dev/shm', 1 << 20]])"
+ROOT = Path(__file__).resolve().parents[3]  # the folder that holds our packages
+TRY_A_MOUNT = """
+import sys
+sys.path.append({root!r})  # as the guardian does
+from matrix.runner.starting import mount_private_copies
+try:
+    mount_private_copies([], [["/dev/shm", 1 << 20]])
+except OSError as problem:
+    sys.exit(str(problem))
+"""
 
 
 def own_status() -> dict[str, str]:
@@ -68,13 +76,21 @@ def malloc_debug_library() -> str | None:
 
 @functools.cache
 def why_no_mount() -> str:
-    """Why a child cannot have a file system of its own; "" when it can, which is tried for real."""
+    """Reason why a child cannot have a file system of its own; "" when a real mount succeeds."""
     if sys.platform != "linux":
         return f"{sys.platform} has no mount namespaces"
-    code = TRY_A_MOUNT.format(folder=str(GUARDIAN_FOLDER))
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, timeout=60)
-    last = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
-    return "" if done.returncode == 0 else f"needs root for a mount namespace ({last[0]})"
+    code = TRY_A_MOUNT.format(root=str(ROOT))
+    argv = [sys.executable, "-I", "-S", "-c", code]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=60)
+    except (OSError, subprocess.SubprocessError) as problem:
+        return f"a mount could not be tried ({problem})"
+    if done.returncode == 0:
+        return ""
+    last_line = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+    if "Traceback" in done.stderr:  # not refused: the trial itself is broken
+        return f"a mount could not be tried ({last_line})"
+    return f"needs root for a mount namespace ({last_line})"
 
 
 def why_no_device(env: Mapping[str, str]) -> str:
