@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from matrix import observer_control, records
+from matrix import earlier_deaths, observer_control, records
 from matrix.assembly import CAN_BIND, Assembly, Holders, usable_cpus
 from matrix.diagnosis import catalogue, judge, probing, ranking, samples, slow, suspects
 from matrix.diagnosis.case import Case
@@ -67,6 +67,7 @@ class Planner:
         self._longest_gap = 0.0
         self._wall_before_s = 0.0
         self._verdict: Verdict | None = None
+        self._log_rankings = earlier_deaths.rank_by_log(spec)
         self._shares: dict[str, float] = {}  # of the causes, by the first death alone
         self._suspected = ""  # the attempt whose death was told to the search
         self._no_probe: dict[str, str] = {}  # probe -> why it cannot be had here
@@ -251,6 +252,8 @@ class Planner:
         trial = self._trials[observation.attempt]
         self._tell_search(observation)
         self._judge()
+        if reason := earlier_deaths.why_repeats_are_useless(self.spec, self._log_rankings, self.observations, self.outcomes):
+            self.search.stop(reason)
         self.view.finished(observation.attempt, trial, self.outcomes[observation.attempt], self.search.leading())
         if trial.purpose == "calibrate":
             self.view.expects(self.search.expected_runs(self._crash_rate()))
@@ -303,7 +306,9 @@ class Planner:
         return deaths / (deaths + survivals) if deaths + survivals else 1.0
 
     def _write(self, case: Case, *, complete: bool) -> Verdict:
-        verdict = build(case, name=self.spec.name, complete=complete, wall_s=self._wall_before_s + time.monotonic() - self._started)
+        earlier = earlier_deaths.earlier_deaths(self.spec, self._log_rankings, self.observations, self.outcomes)
+        wall_s = self._wall_before_s + time.monotonic() - self._started
+        verdict = build(case, name=self.spec.name, complete=complete, wall_s=wall_s, earlier=earlier)
         observer = observer_control.result(
             self.observations, self.outcomes, dict(self.spec.known_bad), wanted=self.spec.evidence.control, complete=complete
         )

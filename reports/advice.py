@@ -12,7 +12,12 @@ from reports.words import FIXES
 
 def do_this_now(folder: RunFolder, found: Launch | str | None) -> Section:
     verdict = folder.verdict
-    blocks: list[Block] = _fix(folder, verdict.fix, found) if verdict and verdict.fix else [Para(_no_fix(verdict, folder))]
+    if verdict and verdict.fix:
+        blocks = _fix(folder, verdict.fix, found)
+    elif verdict and verdict.differences:
+        blocks = _repeat_the_death(verdict)
+    else:
+        blocks = [Para(_no_fix(verdict, folder))]
     return Section("now", "Do this now", [*blocks, *(_others(folder, verdict) if verdict else [])])
 
 
@@ -26,6 +31,12 @@ def _fix(folder: RunFolder, fix: Fix, found: Launch | str | None) -> list[Block]
     elif found:
         blocks.append(Para(line(found)))
     return [*blocks, Bullets(_trust(folder, fix))]
+
+
+def _repeat_the_death(verdict: Verdict) -> list[Block]:
+    """Nothing died here: list what to bring back before the next matrix."""
+    words = "No run here died, and the observed death stands. Take these differences back, one by one, and run the matrix again:"
+    return [Para(line(words)), Bullets([line(sentence(each)) for each in verdict.differences])]
 
 
 def _settings(folder: RunFolder, fix: Fix) -> list[Line]:

@@ -27,6 +27,8 @@ def headline(folder: RunFolder) -> Line:
         died = sum(ending(seen, None).kind == "died" for _, seen in folder.observed)
         return line(f"There is no verdict yet: {plural(len(folder.observed), 'run')} complete, {died} of them died.")
     first = verdict.ranking[0] if verdict.ranking else None
+    if verdict.differences:
+        return _unreproduced(verdict, first)
     if verdict.status in _WELL:
         return _well(verdict)
     if first is None or first.cause in {"unknown", "healthy"} or verdict.status == "inconclusive":
@@ -41,6 +43,13 @@ def _well(verdict: Verdict) -> Line:
     bound = f" {sentence(at_most(worst))}" if worst else ""
     what = "Nothing wrong was found" if verdict.status == "healthy" else "The failure was not reproduced"
     return line(strong(what), f" in {plural(verdict.runs, 'run')} with {plural(verdict.steps, 'step')} in all.{bound}")
+
+
+def _unreproduced(verdict: Verdict, first: Ranked | None) -> Line:
+    """Nothing died here, but a death was observed elsewhere."""
+    told = f" Its log speaks for {title(first)} ({first.grade})." if first and first.cause != "unknown" else ""
+    runs = f"in {plural(verdict.runs, 'run')}: something differs from the run that died."
+    return line(strong("The observed death was not reproduced"), f" {runs}{told}")
 
 
 def _open(verdict: Verdict, first: Ranked | None) -> Line:
@@ -98,7 +107,8 @@ def _what(folder: RunFolder, verdict: Verdict) -> Line:
 
 def _why(folder: RunFolder, verdict: Verdict) -> Line:
     first = verdict.ranking[0] if verdict.ranking else None
-    if verdict.status in _WELL or first is None or first.cause in {"unknown", "healthy"} or verdict.status == "inconclusive":
+    open_ended = first is None or first.cause in {"unknown", "healthy"} or verdict.status == "inconclusive"
+    if first is None or open_ended or verdict.status in _WELL or verdict.differences:
         return headline(folder)
     culprit = " ".join(f"{axis}={listed([str(value) for value in values])}" for axis, values in first.culprit.items())
     known = verdict.status == "diagnosed"
@@ -127,6 +137,8 @@ def _sure(verdict: Verdict) -> Line:
 
 def _fix(verdict: Verdict) -> Line:
     fix = verdict.fix
+    if fix is None and verdict.differences:
+        return line("None was tried, for nothing died. ", Span("What differs from the run that died", "#now"))
     if fix is None:
         return line("None is needed." if verdict.status in _WELL else "None was found.")
     bound = fix.failure_rate_upper_95

@@ -12,12 +12,26 @@ from matrix.records import Cell, CrashPattern, Failure, Fix, Grade, Ranked, Stat
 from matrix.search import Result
 
 
-def build(case: Case, *, name: str, complete: bool, wall_s: float) -> Verdict:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """Deaths that people had before the matrix."""
+
+    steps: list[int]  # at which they came, as far as known
+    logs: list[str]  # their logs, as the specification names them
+    ranking: list[Ranked]  # causes that a log proves; []: no log, or it proves nothing
+    differences: list[str]  # what may tell those runs from the runs of the matrix
+
+
+def build(case: Case, *, name: str, complete: bool, wall_s: float, earlier: Earlier | None = None) -> Verdict:
     """The verdict after any number of attempts."""
     result = case.result
     findings = ranking.collect(case)
+    unexplained = None if result.reproduced or not complete else earlier
     ranked = ranking.rank(case, findings) if result.reproduced else _healthy(case)
     status = _status(result, ranked[0])
+    if unexplained:
+        ranked = _unreproduced(case, unexplained)
+        status = "inconclusive" if ranked[0].cause == "unknown" else "suspected"
     narrow = edges.narrow(case, ranked[0].cause)
     fix = _fix(case, ranked[0].cause, result.fix, narrow) if result.fix else None
     others = [_fix(case, ranked[0].cause, other, narrow) for other in result.other_fixes]
@@ -28,7 +42,7 @@ def build(case: Case, *, name: str, complete: bool, wall_s: float) -> Verdict:
         name=name,
         complete=complete,
         status=status,
-        status_text=_text(case, status, ranked),
+        status_text=_unreproduced_text(case, unexplained, ranked) if unexplained else _text(case, status, ranked),
         ranking=ranked,
         fix=fix,
         other_fixes=others,
@@ -41,6 +55,7 @@ def build(case: Case, *, name: str, complete: bool, wall_s: float) -> Verdict:
         never_tested=list(result.never_tested),
         pattern=_pattern(case),
         outcomes=dict(case.outcomes),
+        differences=unexplained.differences if unexplained else [],
     )
 
 
@@ -65,6 +80,25 @@ def _healthy(case: Case) -> list[Ranked]:
         _open("healthy", probability, "supported", f"Nothing died in {clean} runs."),
         _open("unknown", round(1 - probability, 4), "suspected", "A crash that is too rare to have been seen."),
     ]
+
+
+def _unreproduced(case: Case, earlier: Earlier) -> list[Ranked]:
+    """Causes of a death that no run here repeated: what its log proves, else unknown; never healthy."""
+    if earlier.ranking:
+        return earlier.ranking
+    summary = f"A death was observed before, and none of {len(case.observations)} runs here repeats it."
+    return [_open("unknown", 1.0, "suspected", summary)]
+
+
+def _unreproduced_text(case: Case, earlier: Earlier, ranked: Sequence[Ranked]) -> str:
+    """Say that the observed death stands, what its log proves, and what differs."""
+    first = ranked[0]
+    known = [f"at step {min(earlier.steps)}"] if earlier.steps else []
+    where = ", ".join([*known, *earlier.logs[:1]])
+    death = f"A death was observed before ({where})" if where else "A death was observed before"
+    proof = f" Its log speaks for {first.cause} ({first.grade})." if first.cause != "unknown" else ""
+    differs = "; ".join(f"({number}) {each}" for number, each in enumerate(earlier.differences, 1))
+    return f"{case.result.text} {death}, so nothing is called healthy.{proof} What differs or may differ: {differs}.{slow.advice(case)}"
 
 
 def _open(name: str, probability: float, grade: Grade, summary: str) -> Ranked:
