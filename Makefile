@@ -7,17 +7,26 @@ WORKERS ?= 2
 TESTERS ?= 4
 WORLDS ?= 300
 
-.PHONY: run test test-slow nightly lint env data clean
+.PHONY: run test test-slow nightly lint lock env data clean
 
 env: $(VENV)/ready
 
-$(VENV)/ready: pyproject.toml constraints.txt
+$(VENV)/ready: pyproject.toml constraints.txt development.lock
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
 	  { echo "Python 3.10 to 3.13 is needed, $(PYTHON) is another (or is missing); choose one with: make PYTHON=python3.11 ..."; exit 1; }
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { echo "no virtual environment could be made; on Debian: apt-get install python3-venv"; exit 1; }
-	@$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,stacks]' || \
+	@$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r development.lock && \
+	 $(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,stacks]' || \
 	  { echo "the packages could not be installed; the package index must be reachable once (pip's message above says what failed)"; exit 1; }
 	@touch $@
+
+# Every development package in one version, with its hashes, for all Pythons and platforms.  torch is left out: each index has
+# builds of its own under one version number, so no one hash fits; constraints.txt pins its version.
+lock: env
+	@echo "torch ; python_version < '0'" > $(VENV)/without-torch.txt
+	$(PY) -m pip install -q --disable-pip-version-check uv
+	$(PY) -m uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-header \
+	  --overrides $(VENV)/without-torch.txt --extra dev --extra stacks -o development.lock pyproject.toml
 
 data: env
 	@test -f data/pairs.npz || $(PY) -m trainer synth --out data --train 640 --val 64 --bank 2000
@@ -49,12 +58,22 @@ test-slow: env
 	$(call tier,"slow and not nightly")
 
 # Full counts and the benchmarks, in parts; a part that is done is not run again (remove .nightly to start over).
-nightly: env .nightly/tests .nightly/startup .nightly/doctor .nightly/overhead .nightly/sampling .nightly/cores .nightly/watch \
+nightly: env .nightly/tests .nightly/lowest .nightly/startup .nightly/doctor .nightly/overhead .nightly/sampling .nightly/cores .nightly/watch \
   .nightly/search .nightly/report .nightly/package .nightly/run .nightly/estimate .nightly/zoo
 
 .nightly/tests:
 	@mkdir -p .nightly
 	$(PY) -m pytest -n $(TESTERS) -m "nightly" || test $$? -eq 5
+	@touch $@
+
+# The lowest version of each of the tool's own packages that pyproject.toml allows must do.
+.nightly/lowest: pyproject.toml
+	@mkdir -p .nightly
+	$(PY) -m venv --clear .nightly/oldest
+	$(PY) -m pip install -q --disable-pip-version-check uv
+	$(PY) -m uv pip install -q --python .nightly/oldest/bin/python --resolution lowest-direct -e .
+	$(PY) -m uv pip install -q --python .nightly/oldest/bin/python pytest pytest-xdist hypothesis pyte jsonschema setuptools detect-secrets
+	.nightly/oldest/bin/python -m pytest -n $(TESTERS) -m "not slow and not nightly" tests/matrix tests/reports
 	@touch $@
 
 .nightly/search: benchmarks/search/__main__.py

@@ -47,6 +47,37 @@ def installed(wheel: Path) -> Path:
     return target
 
 
+def test_the_source_archive_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    build = f"import setuptools.build_meta as backend; print(backend.build_sdist({str(tmp_path)!r}))"
+    tree = wheel.parent / "tree"
+    built = subprocess.run([sys.executable, "-c", build], cwd=tree, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    (archive,) = tmp_path.glob("*.tar.gz")
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index", "-w", tmp_path, archive]
+    again = subprocess.run(pip, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert _contents_of(next(tmp_path.glob("*.whl"))) == _contents_of(wheel)
+
+
+@pytest.mark.nightly
+def test_the_wheel_with_its_own_dependencies_alone_runs_a_matrix(wheel: Path, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv/bin/python"
+    installed = subprocess.run([python, "-m", "pip", "install", "-q", wheel], capture_output=True, text=True)
+    assert installed.returncode == 0, installed.stderr
+    program = "import os, sys; print('step 1', flush=True); 'bad' in sys.argv and os.abort()"
+    specification(tmp_path, {"run": {"command": ["python", "-c", program]}, "matrix": {"mode": ["bad", "good"]}})
+    ended = subprocess.run([python, "-m", "matrix", "run", "spec.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (only_run(tmp_path) / "report.html").stat().st_size > 10_000
+
+
+def _contents_of(wheel: Path) -> dict[str, int]:
+    """Return the name and checksum of each packed file; RECORD lists them in an order of its own."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {each.filename: each.CRC for each in archive.infolist() if not each.filename.endswith("/RECORD")}
+
+
 def test_the_wheel_holds_the_packages_whole_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}

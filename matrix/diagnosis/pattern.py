@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from matrix.records import CrashPattern, Law
 
@@ -22,8 +23,8 @@ SPREAD = 0.05  # relative: times or levels within it are the same
 NEAR = 1  # steps within it are the same: counted from 0 or from 1
 LATER = 2.0  # ratio of two spreads from which the smaller one is the law
 
-Floats = np.typing.NDArray[np.float64]
-Ints = np.typing.NDArray[np.int64]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Edge = tuple[str, int, str]  # name of the law, its period in steps, what it is in words
 
 
