@@ -12,7 +12,7 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from matrix.spec.problems import Problem
 
 
+SET_HELP = "Use only these values of an axis, or of a flag in the command; or a key: limits.wall=60s. May be repeated."
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Find out why a training job dies without a traceback."""
@@ -46,13 +49,22 @@ def main() -> None:
 @click.option("--resume", is_flag=True, help="Go on with the newest run of this name; nothing complete is run twice.")
 @click.option("--strategy", help="Instead of the specification's search strategy.")
 @click.option("--max-runs", type=click.IntRange(min=1), help="Instead of the specification's budget.")
+@click.option("--max-wall", metavar="TIME", help="Longest time for the whole matrix, as 10m; instead of the specification's.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Attempts side by side.")
-@click.option("--set", "overrides", multiple=True, metavar="AXIS=V,V", help="Use only these values of an axis; may be repeated.")
-def run(spec: Path, resume: bool, strategy: str | None, max_runs: int | None, jobs: int | None, overrides: tuple[str, ...]) -> None:
+@click.option("--set", "overrides", multiple=True, metavar="NAME=V,V", help=SET_HELP)
+def run(
+    spec: Path,
+    resume: bool,
+    strategy: str | None,
+    max_runs: int | None,
+    max_wall: str | None,
+    jobs: int | None,
+    overrides: tuple[str, ...],
+) -> None:
     """Run the matrix of SPEC and write the report."""
     with errors("put that right and go on with --resume: what is complete is kept"):
         signals_interrupt()
-        loaded = load(spec, strategy=strategy, max_runs=max_runs, overrides=overrides)
+        loaded = load(spec, {"strategy": strategy, "max_runs": max_runs, "max_wall": max_wall}, overrides)
         check_program(loaded)
         from matrix import folder as folders
 
@@ -65,12 +77,15 @@ def run(spec: Path, resume: bool, strategy: str | None, max_runs: int | None, jo
 @click.argument("spec", type=click.Path(path_type=Path), shell_complete=names.specifications)
 @click.option("--strategy", help="Instead of the specification's search strategy.")
 @click.option("--max-runs", type=click.IntRange(min=1), help="Instead of the specification's budget.")
+@click.option("--max-wall", metavar="TIME", help="Longest time for the whole matrix, as 10m; instead of the specification's.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Attempts side by side.")
-@click.option("--set", "overrides", multiple=True, metavar="AXIS=V,V", help="Use only these values of an axis; may be repeated.")
-def plan(spec: Path, strategy: str | None, max_runs: int | None, jobs: int | None, overrides: tuple[str, ...]) -> None:
+@click.option("--set", "overrides", multiple=True, metavar="NAME=V,V", help=SET_HELP)
+def plan(
+    spec: Path, strategy: str | None, max_runs: int | None, max_wall: str | None, jobs: int | None, overrides: tuple[str, ...]
+) -> None:
     """Show what `run` would do; runs nothing."""
     with errors():
-        loaded = load(spec, strategy=strategy, max_runs=max_runs, overrides=overrides)
+        loaded = load(spec, {"strategy": strategy, "max_runs": max_runs, "max_wall": max_wall}, overrides)
         check_program(loaded)
         from matrix.preview import preview
 
@@ -114,7 +129,7 @@ def shorten(spec: Path, words: tuple[str, ...], run_folder: Path | None, out: Pa
         from matrix import folder as folders
         from matrix import shorten as short
 
-        loaded = load(spec, strategy=None, max_runs=None, overrides=())
+        loaded = load(spec)
         check_program(loaded)
         long = folders.find(run_folder) if run_folder else folders.latest(loaded.name)
         where = folders.create(f"{loaded.name}_short")
@@ -256,27 +271,38 @@ def write_report(where: Path) -> list[Path]:
     return reports.write(where)
 
 
-def load(path: Path, *, strategy: str | None, max_runs: int | None, overrides: tuple[str, ...]) -> Spec:
+def load(path: Path, search: Mapping[str, str | int | None] | None = None, overrides: tuple[str, ...] = ()) -> Spec:
     from matrix.spec import load_spec
-    from matrix.spec.override import override
+    from matrix.spec.override import is_setting, override
 
     spec = load_spec(path)
-    search = {name: value for name, value in (("strategy", strategy), ("max_runs", max_runs)) if value is not None}
-    if not search and not overrides:
+    given = {name: value for name, value in (search or {}).items() if value is not None}
+    if not given and not overrides:
         return spec
-    return override(spec, search=search, axes=axis_overrides(overrides))
+    texts = named_values(overrides)
+    settings = {name: text for name, text in texts.items() if is_setting(spec, name)}
+    axes = {name: axis_values(name, text) for name, text in texts.items() if name not in settings}
+    return override(spec, search=given, axes=axes, settings=settings)
 
 
-def axis_overrides(texts: tuple[str, ...]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def named_values(texts: tuple[str, ...]) -> dict[str, str]:
+    """Return what each --set names with its text."""
+    found: dict[str, str] = {}
     for text in texts:
         name, _, values = text.partition("=")
-        if not name or not all(words := values.split(",")):
-            raise click.UsageError(f"--set {text}: write it as axis=value,value, with no value empty")
+        if not name or not values:
+            raise click.UsageError(f"--set {text}: write it as axis=value,value, or as a key of the specification: limits.wall=60s")
         if name in found:
             raise click.UsageError(f"--set {name} is given twice; name all its values at once: --set {name}=value,value")
-        found[name] = words
+        found[name] = values
     return found
+
+
+def axis_values(name: str, text: str) -> list[str]:
+    words = text.split(",")
+    if not all(words):
+        raise click.UsageError(f"--set {name}={text}: write it as axis=value,value, with no value empty")
+    return words
 
 
 def check_program(spec: Spec) -> None:

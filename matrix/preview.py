@@ -72,7 +72,16 @@ def preview(spec: Spec, asked_jobs: int | None) -> str:
         f"{spec.size} cells; strategy {plan.strategy}; about {expected} runs, at most {spec.search.max_runs}",
     ]
     lines.append(f"{plan.jobs} at a time; {_cost(spec, expected, plan.jobs)}")
+    lines += _time_limits(spec)
     return "\n".join([*lines, *(f"note: {notice}" for notice in plan.notices)])
+
+
+def _time_limits(spec: Spec) -> list[str]:
+    """The longest that the matrix and each run may take, in one line; [] without limits."""
+    matrix, attempt = spec.search.max_wall_s, spec.limits.wall_s
+    parts = [f"{matrix:.0f} s in all (--max-wall)" if matrix else "", f"{attempt:.0f} s a run (limits.wall)" if attempt else ""]
+    found = ", ".join(part for part in parts if part)
+    return [f"at most {found}"] if found else []
 
 
 def _cost(spec: Spec, expected: int, jobs: int) -> str:

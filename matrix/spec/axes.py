@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -34,6 +34,7 @@ class Axis:
     env: tuple[str, ...] = ()
     choices: Mapping[str, Choice] = field(default_factory=dict, hash=False)
     texts: Mapping[Value, str] = field(default_factory=dict, hash=False)  # values that are passed on otherwise than str() would
+    after: str | None = None  # word of the command that the axis's words follow; None: the end
 
     def match(self, value: object) -> Value | None:
         """The axis's own value that equals this one (2 finds 2.0, but "2" and true do not find 2), or None."""
@@ -98,6 +99,7 @@ def build_axis(name: str, entry: AxisEntry, joined: Iterable[Value] = ()) -> Axi
         env=tuple(entry.env or ()),
         choices=entry.choices or {},
         texts={float(value): str(value) for value in written if isinstance(value, float)},
+        after=entry.after,
     )
 
 
@@ -122,6 +124,14 @@ def check_shared_targets(axes: Iterable[Axis], length_flag: object) -> Iterator[
             owner = owners.setdefault(target, axis.name)
             if owner != axis.name:
                 yield Complaint(("matrix", axis.name), f"sets {target}, and so does {owner}", "let one of them set it", at_key=True)
+
+
+def check_places(axes: Iterable[Axis], command: Sequence[str]) -> Iterator[Complaint]:
+    """Axes whose words have to follow a word that the command does not have."""
+    for axis in axes:
+        if axis.after is not None and axis.after not in command:
+            what = f"the command has no word {axis.after!r}"
+            yield Complaint(("matrix", axis.name, "after"), what, f"name one of: {' '.join(command)}")
 
 
 def _check_kind(where: Where, entry: AxisEntry) -> Iterator[Complaint]:

@@ -7,12 +7,23 @@ from __future__ import annotations
 
 import itertools
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from matrix.records import Cell, Value, describe_cell
-from matrix.spec.axes import Axis, build_axis, check_entry, check_shared_targets, orderable, read_entries, same, written_values
+from matrix.spec.axes import (
+    Axis,
+    build_axis,
+    check_entry,
+    check_places,
+    check_shared_targets,
+    orderable,
+    read_entries,
+    same,
+    written_values,
+)
 from matrix.spec.fields import text_of
 from matrix.spec.model import AxisEntry
 from matrix.spec.problems import Complaint, Where, describe, suggest, wrong_key
@@ -96,6 +107,8 @@ class _Settler:
         run = self.raw.get("run")
         length = run.get("length") if isinstance(run, Mapping) else None
         self.complaints += check_shared_targets(self.axes.values(), length.get("flag") if isinstance(length, Mapping) else None)
+        if command := _command_words(run.get("command") if isinstance(run, Mapping) else None):
+            self.complaints += check_places(self.axes.values(), command)
 
     def _joined_values(self) -> dict[str, list[Value]]:
         """Values that `include` adds to the axes."""
@@ -180,6 +193,16 @@ def _mappings(raw: Mapping[str, object], key: str) -> Iterator[tuple[Where, Mapp
     items = raw.get(key)
     if isinstance(items, Sequence) and not isinstance(items, str):
         yield from (((key, index), item) for index, item in enumerate(items) if isinstance(item, Mapping))
+
+
+def _command_words(raw: object) -> list[str]:
+    """Words of the command; [] where it is malformed, which is reported where the whole file is validated."""
+    if isinstance(raw, str):
+        try:
+            return shlex.split(raw)
+        except ValueError:
+            return []
+    return [str(word) for word in raw] if isinstance(raw, Sequence) else []
 
 
 def _can_join(value: object, entry: AxisEntry) -> TypeGuard[Value]:

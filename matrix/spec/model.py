@@ -77,6 +77,11 @@ class AxisEntry(Section):
     flag: Flag | None = Field(default=None, description="Flag that takes the value. Absent: -- and the axis's name.")
     env: EnvNames | None = Field(default=None, min_length=1, description="Environment variables that take the value, instead of a flag.")
     choices: dict[str, Choice] | None = Field(default=None, min_length=1, description="Named sets of arguments and environment variables.")
+    after: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Word of the command that the axis's words follow, for a launcher's options. Absent: the end.",
+    )
     package: str | None = Field(default=None, min_length=1, description="Python package whose version varies (not available yet).")
     python: bool | None = Field(default=None, description="true: the version of Python varies (not available yet).")
 

@@ -8,42 +8,125 @@ from typing import Any
 
 from matrix.records import Value
 from matrix.spec.axes import Axis
-from matrix.spec.problems import Problem, SpecError
+from matrix.spec.placeholders import fill
+from matrix.spec.problems import Problem, SpecError, suggest
 from matrix.spec.spec import Spec
 
+SECTIONS = ("search", "limits", "run", "executor", "evidence")
 
-def override(spec: Spec, *, search: Mapping[str, Any], axes: Mapping[str, Sequence[str]]) -> Spec:
-    """The specification with other search options, and with only these values of the named axes.
 
-    known_bad takes the first value given where its own is not among them; rules and cells with a value that is left out go with it.
+def override(
+    spec: Spec,
+    *,
+    search: Mapping[str, Any],
+    axes: Mapping[str, Sequence[str]],
+    settings: Mapping[str, str] | None = None,
+) -> Spec:
+    """Return the specification with other search options, other single keys, and only these values of the named axes.
+
+    known_bad takes the first value given where its own is not among them; rules and cells with a value that is left out go
+    with it.  A name that is no axis but a flag of the command becomes an axis.  `settings`: `{"limits.wall": "60s"}`.
     Raises SpecError.
     """
     data = spec.model_dump(by_alias=True)
     data["search"].update(search)
+    for key, text in (settings or {}).items():
+        section, _, name = key.partition(".")
+        data[section][name] = _scalar(text)
     for name, texts in axes.items():
-        axis = _axis(spec, name)
-        values = [_value(axis, text) for text in texts]
-        entry = data["matrix"][name]
-        if axis.kind == "choices":
-            entry["choices"] = {str(value): entry["choices"][value] for value in values}
+        if name in spec.matrix:
+            _use_values(spec.axis(name), texts, data, spec)
         else:
-            entry["values"] = values
-        if spec.known_bad[name] not in values:
-            data["known_bad"][name] = values[0]
-        _leave_out(data, name, values)
+            _add_axis(name, texts, data, spec)
     try:
         changed = Spec.model_validate(_without_none(data))
     except SpecError as error:  # the file itself is valid, so it is the command line that is not
-        raise SpecError([dataclasses.replace(problem, where=_option(problem.where)) for problem in error.problems], spec.source) from None
+        named = [dataclasses.replace(problem, where=_option(problem, search)) for problem in error.problems]
+        raise SpecError(named, spec.source) from None
     changed._source = spec.source
     return changed
 
 
-def _option(where: str) -> str:
+def is_setting(spec: Spec, name: str) -> bool:
+    """True if the name is a key of the specification, as in limits.wall, and no axis."""
+    return name not in spec.matrix and name.partition(".")[0] in SECTIONS and "." in name
+
+
+def _option(problem: Problem, search: Mapping[str, Any]) -> str:
     """The option that set a key of the specification: `search.max_runs` is --max-runs, `matrix.bs.values[1]` is --set bs."""
-    section, _, rest = where.partition(".")
+    section, _, rest = problem.where.partition(".")
     name = rest.partition(".")[0]
-    return {"search": f"--{name.replace('_', '-')}", "matrix": f"--set {name}"}.get(section, where)
+    if section == "search" and name in search:
+        return f"--{name.replace('_', '-')}"
+    if section == "matrix":
+        return f"--set {name}"
+    return f"--set {problem.where}" if section in SECTIONS else problem.where
+
+
+def _scalar(text: str) -> Value:
+    """A value of the command line as YAML would read it."""
+    if text in ("true", "false"):
+        return text == "true"
+    number = _number(text)
+    return text if number is None else number
+
+
+def _number(text: str) -> int | float | None:
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return None
+
+
+# ------------------------------------------------------------------ axes
+def _use_values(axis: Axis, texts: Sequence[str], data: dict[str, Any], spec: Spec) -> None:
+    """Leave only these values of an axis."""
+    values = [_value(axis, text) for text in texts]
+    entry = data["matrix"][axis.name]
+    if axis.kind == "choices":
+        entry["choices"] = {str(value): entry["choices"][value] for value in values}
+    else:
+        entry["values"] = values
+    if spec.known_bad[axis.name] not in values:
+        data["known_bad"][axis.name] = values[0]
+    _leave_out(data, axis.name, values)
+
+
+def _add_axis(name: str, texts: Sequence[str], data: dict[str, Any], spec: Spec) -> None:
+    """Make an axis of a flag that the command gives a value: known_bad has this value, which joins the others."""
+    words: list[str] = data["run"]["command"]
+    found = _flag_in(words, name)
+    if found is None:
+        hint = f"{suggest(name, spec.matrix, 'axes')}; a flag of the command with a value can be named too"
+        raise SpecError([Problem(None, None, f"--set {name}", f"no axis '{name}'", hint)], spec.source)
+    at, flag, given = found
+    after = words[at - 1] if any(word.endswith(".py") for word in words[at:]) else None
+    del words[at : at + (1 if flag.endswith("=") else 2)]
+    levels = list(dict.fromkeys([given, *texts]))
+    numbers = [_number(level) for level in levels]
+    values: list[Any] = levels if None in numbers else numbers
+    entry = {"values": values, "flag": flag, "after": after}
+    data["matrix"][name] = {key: value for key, value in entry.items() if value is not None}
+    data["known_bad"][name] = values[0]
+
+
+def _flag_in(words: Sequence[str], name: str) -> tuple[int, str, str] | None:
+    """(place, flag as an axis writes it, value) of the flag of that name in the command; None: there is none with a value."""
+    for at, word in enumerate(words[1:], 1):
+        flag, joined, value = word.partition("=")
+        if not _same_name(flag, name):
+            continue
+        if not joined:
+            value = words[at + 1] if at + 1 < len(words) and flag.startswith("-") else "{"
+        if "{" not in value.replace("{{", ""):  # what holds a placeholder has no value yet
+            return at, f"{flag}{joined}", fill(value, {})
+    return None
+
+
+def _same_name(flag: str, name: str) -> bool:
+    return flag.lstrip("-").replace("-", "_") == name.lstrip("-").replace("-", "_") != ""
 
 
 def _leave_out(data: dict[str, Any], name: str, values: Sequence[Value]) -> None:
@@ -55,13 +138,6 @@ def _leave_out(data: dict[str, Any], name: str, values: Sequence[Value]) -> None
         data["known_good"] = None
 
 
-def _axis(spec: Spec, name: str) -> Axis:
-    try:
-        return spec.axis(name)
-    except ValueError as problem:
-        raise SpecError([Problem(None, None, f"--set {name}", str(problem), "name an axis of the matrix")], spec.source) from problem
-
-
 def _value(axis: Axis, text: str) -> Value:
     """One of the axis's own values by its text, or a new one of the same type; a choice has to be there already."""
     for own in axis.values:
@@ -70,11 +146,8 @@ def _value(axis: Axis, text: str) -> Value:
     if axis.kind != "choices":
         if not axis.ordered:
             return text
-        for read in (int, float):
-            try:
-                return read(text)
-            except ValueError:
-                continue
+        if (number := _number(text)) is not None:
+            return number
     allowed = ", ".join(map(axis.text, axis.values))
     raise SpecError([Problem(None, None, f"--set {axis.name}", f"{text!r} is not a value of {axis.name}", f"values: {allowed}")])
 

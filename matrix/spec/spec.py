@@ -130,10 +130,14 @@ class Spec(Section):
 
         Raises ValueError for a cell that is not on the grid and for a placeholder that is used and has no value.
         """
-        argv, env = list(self.run.command), dict(self.run.env)
+        env = dict(self.run.env)
+        ends: list[str] = []
+        inner: dict[str, list[str]] = {}
         for axis, value in self._settings(cell):
-            argv += axis.argv(value)
+            words = ends if axis.after is None else inner.setdefault(axis.after, [])
+            words += axis.argv(value)
             env |= axis.variables(value)
+        argv = [*_with_inner_words(self.run.command, inner), *ends]
         if max_steps is not None and self.run.length is not None:
             argv += [escape(word) for word in flag_words(self.run.length.flag, str(max_steps))]
         return Launch([fill(word, placeholders) for word in argv], {name: fill(text, placeholders) for name, text in env.items()})
@@ -152,6 +156,12 @@ class Spec(Section):
             if value is None:
                 raise ValueError(f"{cell[axis.name]!r} is not a value of {axis.name}; values: {', '.join(map(axis.text, axis.values))}")
             yield axis, value
+
+
+def _with_inner_words(command: list[str], inner: Mapping[str, list[str]]) -> list[str]:
+    """The command with the words of axes behind the first word that each of these axes names."""
+    waiting = dict(inner)
+    return [new for word in command for new in (word, *waiting.pop(word, ()))]
 
 
 def load_spec(path: Path | str) -> Spec:

@@ -19,7 +19,7 @@ import click
 import jsonschema
 import pytest
 
-from matrix.__main__ import axis_overrides
+from matrix.__main__ import axis_values, named_values
 from matrix.diagnosis.catalogue import ENTRIES as CAUSES
 from tests.matrix.command_line import (
     CAN_DROP_RIGHTS,
@@ -111,6 +111,11 @@ def test_a_bad_specification_is_refused_in_words_before_anything_runs(tmp_path: 
         (["run", "folder"], ["folder: cannot be read: Is a directory"]),
         (["run", "spec.yaml", "--set", "nonsense"], ["--set nonsense", "axis=value,value"]),
         (["run", "spec.yaml", "--set", "mode=a,a"], ["spec.yaml: --set mode: duplicate value"]),
+        (["run", "spec.yaml", "--max-wall", "soon"], ["--max-wall", "'soon'", "90s"]),
+        (["run", "spec.yaml", "--set", "limits.wall=soon"], ["--set limits.wall", "'soon'"]),
+        (["run", "spec.yaml", "--set", "limits.wal=60s"], ["unknown key 'wal'", "did you mean 'wall'"]),
+        (["run", "spec.yaml", "--set", "evidence.hook=perhaps"], ["--set evidence.hook", "must be true or false"]),
+        (["run", "spec.yaml", "--set", "modes=a"], ["--set modes: no axis 'modes'", "did you mean 'mode'"]),
         (["run", "spec.yaml", "--strategy", "nonsense"], ["--strategy", "'nonsense'", "allowed: adaptive, one_at_a_time, pairwise, full"]),
         (["run", "spec.yaml", "--jobs", "0"], ["--jobs", "0 is not in the range"]),
         (["run", "spec.yaml", "--resume"], ["there is no run of 'spec'", "without --resume"]),
@@ -128,11 +133,23 @@ def test_a_bad_command_line_is_refused_in_words_before_anything_runs(tmp_path: P
 @pytest.mark.parametrize("words", [("mode=a,",), ("mode=",), ("=a",), ("mode",), ("mode=a", "mode=b")], ids=" ".join)
 def test_values_of_an_axis_are_named_once_and_none_is_empty(words: tuple[str, ...]) -> None:
     with pytest.raises(click.UsageError, match=r"--set (mode|=a)"):
-        axis_overrides(words)
+        [axis_values(name, text) for name, text in named_values(words).items()]
 
 
 def test_values_of_several_axes_may_be_named() -> None:
-    assert axis_overrides(("mode=a,b", "expr=x=1")) == {"mode": ["a", "b"], "expr": ["x=1"]}
+    assert named_values(("mode=a,b", "expr=x=1")) == {"mode": "a,b", "expr": "x=1"}
+    assert axis_values("mode", "a,b") == ["a", "b"]
+
+
+def test_limits_of_a_run_and_of_the_matrix_can_be_given_on_the_command_line(tmp_path: Path) -> None:
+    program = "import time\nfor step in range(600): print('step', step, flush=True); time.sleep(.1)"
+    specification(tmp_path, {**PASS, "run": {"command": ["python", "-c", program]}})
+    shown = matrix("plan", "spec.yaml", "--max-wall", "7m", "--set", "limits.wall=90s", cwd=tmp_path)
+    assert "at most 420 s in all (--max-wall), 90 s a run (limits.wall)" in shown.stdout
+    ended = matrix("run", "spec.yaml", "--max-runs", "1", "--set", "limits.wall=2s", cwd=tmp_path)
+    assert ended.returncode == 0
+    seen = json.loads(next(tmp_path.glob("runs/*/*/attempts/*/observation.json")).read_text())
+    assert seen["exit"]["ended_by"] == "wall"
 
 
 # ------------------------------------------------------------------ failing surroundings

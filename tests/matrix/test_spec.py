@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from matrix.spec import Launch, Spec, load_spec, schema
+from matrix.spec import Launch, Spec, SpecError, load_spec, schema
 from matrix.spec.axes import Axis
 
 ROOT = Path(__file__).parents[2]
@@ -383,3 +383,18 @@ def test_the_first_story_loads() -> None:
     spec = load_spec(ROOT / "crash_isolation.yaml")
     assert spec.allowed(spec.known_bad)
     assert spec.axis("omp").hides == ("duplicate_ok",)
+
+
+def test_words_of_an_axis_may_follow_a_word_of_the_command() -> None:
+    spec = Spec.model_validate(
+        {
+            "run": {"command": "torchrun --standalone train.py --x torchrun"},
+            "matrix": {"ranks": {"values": [1, 2], "flag": "--nproc_per_node", "after": "torchrun"}, "bs": [4, 8]},
+        }
+    )
+    words = spec.launch({"ranks": 2, "bs": 8}, max_steps=None, placeholders={}).argv
+    assert words == "torchrun --nproc_per_node 2 --standalone train.py --x torchrun --bs 8".split()
+    with pytest.raises(SpecError, match=r"matrix.ranks.after: the command has no word 'tochrun'; name one of: torchrun"):
+        Spec.model_validate(
+            {"run": {"command": ["torchrun", "train.py"]}, "matrix": {"ranks": {"values": [1, 2], "after": "tochrun"}}}
+        )

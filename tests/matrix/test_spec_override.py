@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from matrix.spec import Spec, SpecError
-from matrix.spec.override import override
+from matrix.spec.override import is_setting, override
 
 SPEC = {
     "run": {"command": "prog"},
@@ -80,3 +80,41 @@ def test_search_options_are_replaced_and_checked() -> None:
     assert override(spec, search={"strategy": "full", "max_runs": 5}, axes={}).search.max_runs == 5
     with pytest.raises(SpecError, match=r"--max-runs: must be at least 1, not 0"):
         override(spec, search={"max_runs": 0}, axes={})
+
+
+def test_every_single_key_of_the_file_can_be_given_in_its_own_units() -> None:
+    settings = {"limits.wall": "60s", "limits.memory": "2GiB", "search.repeats": "5", "evidence.hook": "false", "executor.jobs": "1"}
+    spec = override(Spec.model_validate(SPEC), search={"max_wall": "10m"}, axes={}, settings=settings)
+    assert (spec.limits.wall_s, spec.limits.memory_bytes, spec.search.max_wall_s) == (60, 2 << 30, 600)
+    assert (spec.search.repeats, spec.evidence.hook, spec.executor.jobs) == (5, False, 1)
+    with pytest.raises(SpecError, match=r"--set limits.wall: .*'soon'"):
+        override(Spec.model_validate(SPEC), search={}, axes={}, settings={"limits.wall": "soon"})
+
+
+def test_an_axis_whose_name_looks_like_a_key_stays_an_axis() -> None:
+    spec = Spec.model_validate({"run": {"command": "prog"}, "matrix": {"run.wall": [1, 2]}})
+    assert is_setting(spec, "limits.wall") and not is_setting(spec, "run.wall") and not is_setting(spec, "wall")
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("python train.py --readers 4 --out {attempt_dir}/o", "python train.py --out A/o --readers 2"),
+        ("python train.py --readers=4", "python train.py --readers=2"),
+        ("python train.py readers=4 x=1", "python train.py x=1 readers=2"),
+        ("torchrun --standalone --readers 4 train.py --bs 8", "torchrun --standalone --readers 2 train.py --bs 8"),
+    ],
+)
+def test_a_flag_of_the_command_becomes_an_axis_in_its_place(command: str, expected: str) -> None:
+    base = Spec.model_validate({"run": {"command": command}, "matrix": {"env": {"values": [1, 2], "env": "X"}}})
+    spec = override(base, search={}, axes={"readers": ["2", "0"]})
+    assert spec.axis("readers").values == (0, 2, 4) and spec.known_bad == {"env": 1, "readers": 4}
+    cell = {**spec.known_bad, "readers": 2}
+    assert spec.launch(cell, max_steps=None, placeholders={"attempt_dir": "A"}).argv == expected.split()
+
+
+@pytest.mark.parametrize("name", ["reader", "out", "quiet"])
+def test_a_name_without_a_value_of_its_own_in_the_command_is_refused(name: str) -> None:
+    base = Spec.model_validate({"run": {"command": "prog --readers 4 --out {attempt_dir} --quiet"}, "matrix": {"bs": [1, 2]}})
+    with pytest.raises(SpecError, match=f"--set {name}: no axis '{name}'.*a flag of the command"):
+        override(base, search={}, axes={name: ["1"]})
