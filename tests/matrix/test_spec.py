@@ -393,7 +393,7 @@ def test_words_of_an_axis_may_follow_a_word_of_the_command() -> None:
         }
     )
     words = spec.launch({"ranks": 2, "bs": 8}, max_steps=None, placeholders={}).argv
-    assert words == "torchrun --nproc_per_node 2 --standalone train.py --x torchrun --bs 8".split()
+    assert words == ["torchrun", "--nproc_per_node", "2", "--standalone", "train.py", "--x", "torchrun", "--bs", "8"]
     with pytest.raises(SpecError, match=r"matrix.ranks.after: the command has no word 'tochrun'; name one of: torchrun"):
         Spec.model_validate(
             {"run": {"command": ["torchrun", "train.py"]}, "matrix": {"ranks": {"values": [1, 2], "after": "tochrun"}}}
