@@ -124,7 +124,8 @@ def unpack(package: Path, to: Path | None) -> Path:
     except UnsafePackage as problem:
         raise Refused(f"{package} was not unpacked: {problem}") from problem
     except ValueError as problem:
-        raise Refused(f"{problem}; give the .zip file that `package` wrote") from problem
+        kept = f"; what could be read is in {target}" if target.is_dir() and any(target.iterdir()) else ""
+        raise Refused(f"{problem}{kept}; give the .zip file that `package` wrote") from problem
     report = target / "report.html"
     return report if report.is_file() else target
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import lzma
 import stat
+import struct
 import zipfile
+import zlib
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
 
@@ -17,6 +21,10 @@ MOST_BYTES = 4 << 30
 HIGHEST_RATIO = 400  # unpacked to packed; text of a log reaches 100
 LARGE = 16 << 20  # bytes; a ratio matters only from here on
 CHUNK = 1 << 20
+
+
+# What `zipfile` raises for an archive with damaged bytes; RuntimeError: an entry claims to be encrypted, or packed in an unknown way.
+DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, ValueError, RuntimeError, OverflowError)
 
 
 class UnsafePackage(Exception):
@@ -36,8 +44,10 @@ def checked(path: Path) -> zipfile.ZipFile:
     """The opened archive.  Raises UnsafePackage for what must not be unpacked, ValueError when it is no zip file."""
     try:
         packed = zipfile.ZipFile(path)
-    except zipfile.BadZipFile as problem:
-        raise ValueError(f"{path} is not a package: {problem}") from problem
+    except (*DAMAGE, OSError) as problem:
+        if isinstance(problem, OSError) and problem.errno not in (None, errno.EINVAL):  # EINVAL: it points before its begin
+            raise
+        raise ValueError(f"{path} is not a package, or is damaged: {_reason(problem)}") from problem
     try:
         _check(packed.infolist())
     except UnsafePackage:
@@ -75,16 +85,23 @@ def _check_name(name: str, seen: set[str]) -> None:
     seen.add(name.lower())
 
 
+def _reason(problem: Exception) -> str:
+    return " ".join(str(problem).split())[:200] or type(problem).__name__
+
+
 def unpack(path: Path, target: Path) -> None:
-    """Into a new folder; nothing is written before every entry was looked at.  Raises as `checked` does, and UnsafePackage when an
-    entry is larger than it says."""
+    """Into a new folder; nothing is written before every entry was looked at.  Raises as `checked` does, UnsafePackage when an
+    entry is larger than it says, and ValueError when one is damaged."""
     with checked(path) as packed:
         target.mkdir(parents=True, exist_ok=True)
         for entry in packed.infolist():
             place = target / entry.filename
             place.parent.mkdir(parents=True, exist_ok=True)
-            with packed.open(entry) as source, open(place, "xb") as sink:  # noqa: PTH123
-                _copy(source, sink, entry)
+            try:
+                with packed.open(entry) as source, open(place, "xb") as sink:  # noqa: PTH123
+                    _copy(source, sink, entry)
+            except DAMAGE as problem:
+                raise ValueError(f"{path} is damaged: {entry.filename} cannot be read: {_reason(problem)}") from problem
             place.chmod(0o700 if place.suffix in (".sh", ".py") else 0o600)
 
 
@@ -105,8 +122,8 @@ def mismatches(path: Path) -> list[str]:
             return [f"{MANIFEST} is missing"]
         try:
             listed = {entry.name: entry for entry in from_json(packed.read(MANIFEST))}
-        except ValueError as problem:
-            return [str(problem)]
+        except (*DAMAGE, OSError) as problem:
+            return [f"{MANIFEST} cannot be read: {_reason(problem)}"]
         found = [f"{name} is missing" for name in sorted(listed.keys() - there.keys())]
         found += [f"{name} is not in the manifest" for name in sorted(there.keys() - listed.keys() - {MANIFEST})]
         for name in sorted(listed.keys() & there.keys()):
@@ -122,8 +139,8 @@ def _differs(packed: zipfile.ZipFile, name: str, size: int, sha256: str) -> str 
             while data := source.read(CHUNK):
                 digest.update(data)
                 read += len(data)
-    except (zipfile.BadZipFile, OSError, EOFError, ValueError) as problem:
-        return f"cannot be read: {problem}"
+    except (*DAMAGE, OSError) as problem:
+        return f"cannot be read: {_reason(problem)}"
     if read != size:
         return f"has {read:,} bytes, the manifest says {size:,}"
     return None if digest.hexdigest() == sha256 else "has another content than the manifest says"

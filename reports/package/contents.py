@@ -157,6 +157,8 @@ def _attempt(found: AttemptFolder, wish: Wish, missing: list[Missing]) -> Iterat
             missing.append(Missing(what=name, why="it is a link"))
         elif path.is_dir():
             missing.append(Missing(what=f"{name}/", why="the program's own output is not packed"))
+        elif not path.is_file():
+            missing.append(Missing(what=name, why="it is a pipe, a socket or a device"))
         elif path.name.startswith("core"):
             if wish.cores:
                 yield Entry(name=name, content=path, collector="kernel", duration_s=seen.wall_s if seen else None)

@@ -44,11 +44,18 @@ def to_json(run: str, kind: str, held: list[Held], missing: list[Missing], colle
 
 def from_json(data: bytes) -> list[Held]:
     """The files that a manifest lists.  Raises ValueError when it is no manifest of ours."""
-    body = json.loads(data)
+    try:
+        body = json.loads(data)
+    except RecursionError as problem:
+        raise ValueError(f"{NAME} is damaged: it is nested too deeply") from problem
     if not isinstance(body, dict) or body.get("schema") != SCHEMA or not isinstance(body.get("files"), list):
         raise ValueError(f"{NAME} is not of schema {SCHEMA}")
     fields = {field.name for field in dataclasses.fields(Held)}
     try:
-        return [Held(**{key: value for key, value in entry.items() if key in fields}) for entry in body["files"]]
+        held = [Held(**{key: value for key, value in entry.items() if key in fields}) for entry in body["files"]]
     except (TypeError, AttributeError) as problem:
         raise ValueError(f"{NAME} is damaged: {problem}") from problem
+    for entry in held:
+        if not (isinstance(entry.name, str) and isinstance(entry.size, int) and isinstance(entry.sha256, str)):
+            raise ValueError(f"{NAME} is damaged: a file's name, size or sha256 is of another type")
+    return held

@@ -81,6 +81,9 @@ def pack(found: Draft, target: Path, *, environment: Mapping[str, str], progress
     redactor = Redactor(known_names(), environment)
     done, total = 0, 2 * found.size
     for entry in found.entries:
+        if entry.is_ours:
+            redactor.vault.spare(_text_of(entry))
+    for entry in found.entries:
         progress("reading", done, total)
         if not _is_binary(entry) and not entry.is_ours:
             redactor.learn(entry.name, entry.open)
@@ -101,6 +104,11 @@ def pack(found: Draft, target: Path, *, environment: Mapping[str, str], progress
     finally:
         part.unlink(missing_ok=True)
     return target
+
+
+def _text_of(entry: Entry) -> str:
+    with entry.open() as stream:
+        return stream.read().decode(errors="surrogateescape")
 
 
 def _is_binary(entry: Entry) -> bool:

@@ -37,7 +37,7 @@ def looks_random(word: str) -> bool:
     if len(body) < 20 or _HEX.fullmatch(body):
         return False
     parts = _PART.findall(body)
-    longest = max(parts, key=len)
+    longest = max(parts, key=len, default="")
     if len(longest) < 16 and (len(body) < 32 or any(map(_PLAIN.fullmatch, parts))):
         return False  # a path, or a name with a short hash in it
     sample = longest if len(longest) >= 20 else body

@@ -125,7 +125,9 @@ class Identities:
 def _mailboxes(text: str) -> Iterator[Hit]:
     position = text.find("@")
     while position >= 0:
-        found = _EMAIL.search(text, max(0, position - 66), position + 260)
+        after = text.find("@", position + 1)
+        has_domain = text.find(".", position, min(position + 260, after if after >= 0 else len(text))) >= 0
+        found = _EMAIL.search(text, max(0, position - 66), position + 260) if has_domain else None
         if found and not found[0].startswith("git@"):
             yield Hit(*found.span(), "email")
         position = text.find("@", max(position + 1, found.end() if found else 0))

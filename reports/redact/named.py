@@ -10,6 +10,7 @@ from reports.redact.entropy import looks_random
 from reports.redact.hits import Hit
 from reports.redact.shapes import tree
 
+NEAR = 200  # characters before a name that may say what the name is
 Strength = int  # 0: no secret, 1: only when the value looks like a key, 2: whatever the value
 
 _SERVICES = {
@@ -72,7 +73,10 @@ _TRIVIAL = {
 }  # fmt: skip
 _PLACEHOLDER = re.compile(
     r"\$\{?\w*\}?|\{\{.*|<.*|%\w+%|\*+|[xX.]+|-+|REDACTED\b.*|(?:os\.)?(?:environ|getenv)\b.*|\w+\(.*|self\..*|args\..*|config\..*"
+    r"|%\(?\w*\)?[sdr]|\$\(.*\)|`.*`"
 )
+_FILLED_IN = re.compile(r"\{[A-Za-z_][\w.]*(?:\(\))?(?:![rsa])?(?::[^{}]*)?\}|\{\}|\{\d\}|%\(?\w*\)?s|\$\{\w+\}")
+SHORTEST_BESIDE = 6  # characters of a value beside what is filled in at run time
 _KEYLIKE = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z])[\w+/=.:~!@#$%^&*-]{12,}")
 _SERVICE_VALUE = re.compile(r"(?=[^\d]*\d)(?=[\d_:=+/.-]*[A-Za-z])[\w:=+/.~-]{14,}")
 _PATH = re.compile(r"(?:~|\.{1,2})?/[^/\s]+/.*|~?/[\w.-]*|[A-Za-z]:\\.*|\.{1,2}/.*|[\w.-]+(?:/[\w.-]+)+\.\w{1,5}")
@@ -108,8 +112,10 @@ def _value(text: str, start: int, name: str, found: re.Match[str]) -> Iterator[H
         return
     if strength == 2 and group == "bare" and not found["scheme"] and _is_prose(text, start, name, sep, value):
         return
+    begin, end = found.span(group)
+    if group == "bare" and text[end : end + 1] == "{":  # the text before a place to fill in, as in f"session={name}"
+        return
     if is_secret(value, strength, name):
-        begin, end = found.span(group)
         kind = "password" if re.search(r"pass|pwd", name, re.IGNORECASE) else "named-secret"
         yield Hit(begin, end, kind)
 
@@ -120,8 +126,7 @@ def _may_be_apart(text: str, start: int, name: str, sep: str, found: re.Match[st
         return True
     if "," in sep:
         return found["open"] is not None and sep[:1] in "\"'"
-    line = text[text.rfind("\n", 0, start) + 1 : start]
-    return name in ("password", "login") and bool(re.search(r"\b(?:machine|login)\s+\S+", line))
+    return name in ("password", "login") and bool(re.search(r"\b(?:machine|login)\s+\S+", _line_before(text, start)))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -149,6 +154,8 @@ def is_secret(value: str, strength: Strength, name: str = "") -> bool:
     """Whether a value under a name of that strength is to be redacted."""
     value = value.strip()
     if strength == 0 or not value or value.lower() in _TRIVIAL or _PLACEHOLDER.fullmatch(value):
+        return False
+    if _FILLED_IN.search(value) and len(_FILLED_IN.sub("", value)) < SHORTEST_BESIDE:
         return False
     if _is_path(value) or _NUMBER.fullmatch(value) or _URL.fullmatch(value):
         return strength == 2 and "/" not in value and len(value) > 3 and _is_password(name)
@@ -187,5 +194,10 @@ def _is_prose(text: str, start: int, name: str, sep: str, value: str) -> bool:
         or name[0] == "-"
     ):
         return False
-    line = text[text.rfind("\n", 0, start) + 1 : start].strip(" -\"'")
-    return bool(line)
+    return bool(_line_before(text, start).strip(" -\"'"))
+
+
+def _line_before(text: str, start: int) -> str:
+    """Return what stands before a name on its line, but no more than the last `NEAR` characters: a line may be a megabyte."""
+    near = text[max(0, start - NEAR) : start]
+    return near[near.rfind("\n") + 1 :]

@@ -19,7 +19,7 @@ from reports.redact.hits import Hit, merged, settled
 from reports.redact.identity import Identities, Known
 from reports.redact.images import without_metadata
 from reports.redact.named import is_secret, strength_of
-from reports.redact.vault import IDENTITIES, Vault, is_unmistakable, kind_of
+from reports.redact.vault import IDENTITIES, Vault, kind_of, places_of
 
 BLOCK_CHARS = 1 << 20
 HELD_BACK = 1 << 14  # characters at the end of a block that wait for the next one: what is cut there is found whole
@@ -68,7 +68,7 @@ class Redactor:
     def _learn_structure(self, name: str, text: str) -> None:
         for kind, value in structured.secrets_of(name, text, self._identities):
             self._remember(kind, value)
-            if kind not in IDENTITIES and not is_unmistakable(value):
+            if kind not in IDENTITIES and not self.vault.is_unmistakable(value):
                 self._quoted[name].add(value)
 
     def _remember(self, kind: str, value: str) -> None:
@@ -122,14 +122,13 @@ class Redactor:
         needles = self.vault.needles
         if not needles or not ("\x1b" in text or self.vault.may_be_in(text.encode(errors="surrogateescape"))):
             return
-        for needle, token in needles.items():
-            yield from (Hit(start, start + len(needle), kind_of(token)) for start in _positions(text, needle))
+        for start, needle in places_of(needles, text):
+            yield Hit(start, start + len(needle), kind_of(needles[needle]))
         view = View(text, _CUTS)
         if len(view.text) != len(text):
-            for needle, token in needles.items():
-                for start in _positions(view.text, needle):
-                    if view.is_cut(hit := Hit(start, start + len(needle), kind_of(token))):
-                        yield view.back(hit)
+            for start, needle in places_of(needles, view.text):
+                if view.is_cut(hit := Hit(start, start + len(needle), kind_of(needles[needle]))):
+                    yield view.back(hit)
 
     def _short(self, name: str, text: str) -> Iterator[Hit]:
         """Short secrets: as whole strings in the document that named them, as whole words in our own texts."""
@@ -141,7 +140,8 @@ class Redactor:
                 yield from (Hit(*found.span(), "named-secret") for found in word.finditer(text))
 
     def _named_short(self) -> list[str]:
-        return sorted(value for values in self._quoted.values() for value in values if len(value) >= SHORTEST_IN_REPORT)
+        named = {value for values in self._quoted.values() for value in values}
+        return sorted(value for value in named if len(value) >= SHORTEST_IN_REPORT and not self.vault.is_ordinary(value))
 
 
 def blocks(stream: BinaryIO) -> Iterator[str]:

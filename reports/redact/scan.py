@@ -11,7 +11,7 @@ from typing import NamedTuple
 from reports.redact.finder import BREAK, TERMINAL, View
 from reports.redact.glance import may_hold_a_form
 from reports.redact.shapes import shaped
-from reports.redact.vault import TOKEN, Vault
+from reports.redact.vault import TOKEN, Vault, places_of
 
 
 class Leak(NamedTuple):
@@ -41,6 +41,7 @@ def _left(data: bytes, vault: Vault, *, binary: bool) -> Iterator[str]:
     plain = View(text, TERMINAL).text if is_coloured else text
     if is_coloured or vault.may_be_in(data):
         joined = View(plain, BREAK).text
-        yield from (token for needle, token in vault.needles.items() if needle in text or needle in plain or needle in joined)
+        for form in dict.fromkeys((text, plain, joined)):
+            yield from (vault.needles[needle] for _, needle in places_of(vault.needles, form))
     if is_shaped:
         yield from (hit.kind for hit in shaped(plain) if not TOKEN.search(plain[hit.start : hit.end]))

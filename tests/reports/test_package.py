@@ -9,16 +9,20 @@ import stat
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from matrix.__main__ import main
 from reports.folder import load
 from reports.package import LeakFound, UnsafePackage, Wish, draft, mismatches, pack, unpack
 from reports.package.choose import choose
+from reports.redact import Redactor
 from tests.reports.package_runs import aborting
 from tests.reports.stories import STORIES
 
@@ -148,6 +152,85 @@ def test_the_same_run_gives_the_same_bytes(minimal: Path, run: Path, tmp_path: P
     assert again.read_bytes() == minimal.read_bytes()
 
 
+# ------------------------------------------------------------------ ordinary content
+ORDINARY = {
+    "a rule of underscores": ("stdout.log", "session ____________________\n"),
+    "signs only": ("stdout.log", "token = --------------------====================////\n"),
+    "a template": ("train.py", 'x = 1\nheader = f"Cookie: session={x}"\nurl = "token=%s" % x\n'),
+    "a password that is a word of ours": ("stdout.log", "DB_PASSWORD=python3\nAPI_TOKEN=reproduce.py\nSECRET_KEY=monitor.py\n"),
+    "a secret that ends nowhere": ("stderr.log", 'password="' + "x" * 3000 + "\n-----BEGIN PRIVATE KEY-----\nabc\n"),
+}
+
+
+@pytest.mark.parametrize("content", ORDINARY.values(), ids=ORDINARY)
+def test_ordinary_content_never_stops_a_package(content: tuple[str, str], run: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(run.parents[2], tmp_path / "job")
+    copy = root / run.relative_to(run.parents[2])
+    folder = sorted((copy / "attempts").iterdir())[0]
+    record = json.loads((folder / "attempt.json").read_text())
+    (folder / "attempt.json").write_text(json.dumps({**record, "cwd": str(root)}))
+    name, text_ = content
+    target = root / name if name.endswith(".py") else folder / name
+    target.write_text(text_ + (target.read_text() if name.endswith(".py") else ""))
+    result = command("package", str(copy))
+    assert result.exit_code == 0, result.output
+    package = copy / "package-minimal.zip"
+    assert mismatches(package) == []
+    kit = Path(__file__).parents[2] / "reports" / "package" / "kit"
+    assert text(package, "reproduce.py") == (kit / "reproduce.py").read_text()
+    if name == "train.py":
+        assert text_ in text(package, "program/train.py")
+
+
+def test_a_pipe_among_the_logs_is_named_and_not_read(run: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    folder = sorted((copy / "attempts").iterdir())[0]
+    os.mkfifo(folder / "worker.log")
+    (folder / "stderr.log").unlink()
+    os.mkfifo(folder / "stderr.log")
+    words = [sys.executable, "-m", "matrix", "package", str(copy)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr
+    missing = {gap["what"]: gap["why"] for gap in json.loads(text(copy / "package-minimal.zip", "MANIFEST.json"))["not_collected"]}
+    for name in ("worker.log", "stderr.log"):
+        assert missing[f"attempts/{folder.name}/{name}"] == "it is a pipe, a socket or a device"
+
+
+# ------------------------------------------------------------------ damage
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_damaged_package_is_named_so_and_never_ends_in_a_traceback(data: st.DataObject, minimal: Path, tmp_path: Path) -> None:
+    whole = minimal.read_bytes()
+    directory = whole.index(b"PK\x01\x02")
+    place = st.one_of(st.integers(0, len(whole) - 1), st.integers(directory, len(whole) - 1))
+    flips = data.draw(st.lists(st.tuples(place, st.integers(1, 255)), min_size=1, max_size=4))
+    cut = data.draw(st.one_of(st.none(), st.integers(0, len(whole))))
+    damaged = bytearray(whole)
+    for at, change in flips:
+        damaged[at] ^= change
+    package, opened = tmp_path / "damaged.zip", tmp_path / "opened"
+    package.write_bytes(damaged[:cut])
+    shutil.rmtree(opened, ignore_errors=True)
+    for words in (("verify", str(package)), ("open", str(package), "--to", str(opened))):
+        result = command(*words)
+        assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
+        assert result.exit_code in (0, 1, 2) and "Traceback" not in result.output
+        assert result.exit_code == 0 or len(result.output) > 20
+
+
+def test_a_forged_manifest_is_refused_in_one_sentence(minimal: Path, tmp_path: Path) -> None:
+    entry = {"name": "SUMMARY.md", "size": "12", "sha256": 3, "collector": "x", "duration_s": None}
+    listed = [json.dumps({"schema": "matrix.package/1", "files": [file]}) for file in (entry, 7, {})]
+    manifests = ["[" * 100_000, "[]", "{}", *listed]
+    for number, body in enumerate(manifests):
+        forged = tmp_path / f"{number}.zip"
+        with zipfile.ZipFile(minimal) as source, zipfile.ZipFile(forged, "w") as sink:
+            sink.writestr("SUMMARY.md", source.read("SUMMARY.md"))
+            sink.writestr("MANIFEST.json", body)
+        result = command("verify", str(forged))
+        assert result.exit_code == 1 and "MANIFEST.json" in result.output, body[:80]
+
+
 # ------------------------------------------------------------------ verify
 def test_verify_finds_an_intact_package_intact(minimal: Path) -> None:
     assert mismatches(minimal) == []
@@ -241,25 +324,29 @@ def test_an_entry_that_is_larger_than_it_says_is_not_written_on(tmp_path: Path) 
         at = data.index(signature) + offset
         data[at : at + 4] = (10).to_bytes(4, "little")
     package.write_bytes(data)
-    with pytest.raises((UnsafePackage, zipfile.BadZipFile)):
+    with pytest.raises((UnsafePackage, ValueError)):
         unpack(package, tmp_path / "opened")
     assert (tmp_path / "opened" / "a.txt").stat().st_size <= 10
 
 
 # ------------------------------------------------------------------ the last look
 def test_a_package_that_still_holds_a_known_secret_is_not_kept(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The secret comes in where nothing is redacted: in a script of the kit."""
-    import reports.package.contents as contents_module
+    """A redaction that lets one file through."""
+    copy = shutil.copytree(run, tmp_path / "run")
+    folder = sorted((copy / "attempts").iterdir())[0]
+    (folder / "stderr.log").write_text("login with s3cr3t-Value-77\n")
+    whole = Redactor.redact
 
-    kit = shutil.copytree(contents_module.KIT, tmp_path / "kit")
-    (kit / "isolate.sh").write_text("# s3cr3t-Value-77\n")
-    monkeypatch.setattr(contents_module, "KIT", kit)
+    def careless(self: Redactor, name: str, source: Callable[[], BinaryIO]) -> Iterator[bytes]:
+        return iter([source().read()]) if name.endswith("stderr.log") else whole(self, name, source)
+
+    monkeypatch.setattr(Redactor, "redact", careless)
     environment = {"SERVICE_PASSWORD": "s3cr3t-Value-77"}
-    found = draft(run, Wish(), environment=environment)
-    with pytest.raises(LeakFound, match=r"scripts/isolate\.sh") as caught:
+    found = draft(copy, Wish(), environment=environment)
+    with pytest.raises(LeakFound, match=r"stderr\.log") as caught:
         pack(found, tmp_path / "p.zip", environment=environment)
     assert "s3cr3t" not in str(caught.value)
-    assert [path.name for path in tmp_path.iterdir()] == ["kit"]
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 # ------------------------------------------------------------------ replay, without this tool

@@ -8,6 +8,8 @@ import random
 import re
 import shlex
 import struct
+import subprocess
+import sys
 import urllib.parse
 import zipfile
 import zlib
@@ -135,6 +137,41 @@ def test_at_most_two_in_a_hundred_technical_tokens_of_this_machine_are_touched()
 )
 def test_what_diagnosis_lives_on_stays_as_it_is(line: str) -> None:
     assert redacted(line + "\n") == line + "\n"
+
+
+# ------------------------------------------------------------------ any text at all
+PIECES = st.sampled_from(
+    ["password", "token=", "session ", "_" * 20, "=" * 20, "/" * 20, "+/" * 12, "{x}", "\\", '"', "'", "\x1b[31m", "\r", "\n",
+     "-----BEGIN PRIVATE KEY-----", "@", "a.b", "://", "/home/", ".local", "10.0.0.1", "é", "\udc80", "\0", GITHUB, GITHUB[:9],
+     "Bearer ", "eyJ", "  ", ":", "-", "0" * 20, "Aa1" * 9, "-u ", "İ"]
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(PIECES, max_size=30).map("".join), st.sampled_from(["out.log", "a.json", "a.yaml", "a.py", "a.toml", "a.sh", "report.md"]))
+def test_no_text_stops_the_redaction_and_no_key_of_it_stays(text: str, name: str) -> None:
+    after = redacted(text, name)
+    assert len(re.findall(rf"(?<![A-Za-z0-9]){GITHUB}(?![A-Za-z0-9_])", ANSI.sub("", after))) == 0
+
+
+LONG_LINES = {
+    "options": "password abc ", "a sentence": "the token was not found and the password is wrong, ", "mailboxes": "a@", "at": "@",
+    "different passwords": "",
+    "keys": f"{GITHUB} ", "begins": "-----BEGIN PRIVATE KEY----- ", "named": 'token: "ab12cd34ef", ', "one word": "x",
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", LONG_LINES)
+def test_a_line_of_two_megabytes_is_redacted(kind: str) -> None:
+    """What takes time by the square of a line's length needs more than an hour here, and seconds where it does not."""
+    program = (
+        "import io, sys; from tests.reports.test_redact import LONG_LINES, redacted; kind = sys.argv[1]; size = 2 << 20\n"
+        "piece = LONG_LINES[kind]; many = ' '.join(f'password=Ab{number}xY{number}' for number in range(size // 22))\n"
+        "print(len(redacted(piece * (size // len(piece)) if piece else many)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, kind], capture_output=True, text=True, timeout=600, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0 and int(done.stdout) > 1000, done.stderr
 
 
 # ------------------------------------------------------------------ tokens
