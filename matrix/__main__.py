@@ -228,7 +228,7 @@ def execute(spec: Spec, where: Path, jobs: int | None) -> None:
     plan = plan_of(spec, jobs_of(spec, jobs))
     records.write(where / "plan.json", plan)
     if spec.source:
-        records.write_text(where / "spec.yaml", spec.source.read_text(encoding="utf-8"))
+        records.write_text(where / "spec.yaml", spec.source.read_text(encoding="utf-8", errors="replace"))
     click.echo(f"run folder: {where}")
     complete = len(list((where / "attempts").glob("*/observation.json")))
     resumed = [f"{complete} attempts are complete; of those, what the same program is asked for again is not run again"] if complete else []

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -785,17 +786,41 @@ class Plan:
 
 # ------------------------------------------------------------------ to and from files
 def to_json(record: Any) -> str:
-    """JSON text of a record, for people too: indented.  Raises ValueError for what cannot be written, such as text that is not Unicode."""
+    """JSON text of a record, for people too: indented.  A lone surrogate is kept as an escape.  Raises ValueError or TypeError."""
     from pydantic_core import to_json as encode  # here: `--help` must not pay for it
 
-    return encode(record, indent=1).decode() + "\n"
+    try:
+        return encode(record, indent=1).decode() + "\n"
+    except ValueError:  # a byte that is no UTF-8, in a name or an argument: as \udcXX, which Python reads back
+        return json.dumps(record, indent=1, default=_as_plain) + "\n"
+
+
+def _as_plain(value: Any) -> Any:
+    return vars(value) if dataclasses.is_dataclass(value) else str(value)
 
 
 def from_json(kind: type[T], text: str | bytes) -> T:
     """The record in a JSON text.  Raises ValueError when a field is missing or of the wrong type; unknown fields are ignored."""
     key: Any = kind  # mypy does not take type[T] for hashable
-    record: T = _adapter(key).validate_json(text)
+    try:
+        record: T = _adapter(key).validate_json(text)
+    except ValueError:
+        if not _has_surrogates(text):
+            raise
+        record = _adapter(key).validate_python(_parsed(text))
     return record
+
+
+def _has_surrogates(text: str | bytes) -> bool:
+    """True if a JSON text may hold a lone surrogate, which pydantic's own parser refuses."""
+    return b"\\ud" in (text.encode(errors="surrogatepass") if isinstance(text, str) else text).lower()
+
+
+def _parsed(text: str | bytes) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError as problem:
+        raise ValueError("it is nested too deep") from problem
 
 
 @functools.lru_cache(maxsize=32)
@@ -816,23 +841,25 @@ def write(path: Path | str, record: Any, *, sync: bool = True) -> None:
     write_text(path, to_json(record), sync=sync)
 
 
-def write_text(path: Path | str, text: str, *, sync: bool = True, mode: int = 0o666) -> None:
+def write_text(path: Path | str, text: str, *, sync: bool = True, mode: int = 0o666, errors: str = "backslashreplace") -> None:
     """Write a text file whole or not at all: a reader, or a crash, never meets half a file.
 
+    `errors`: for what is no Unicode, a byte of a name or an argument; by default `\\udcXX` stands for the byte XX.
     Without `sync` (10 ms) that holds for every death of this process, but not for one of the machine.  `mode`: less the umask.
     Raises OSError that names `path`."""
     folder, name = os.path.split(path)
     try:
-        _write_whole(os.path.join(folder, f".{name}.{os.getpid()}.part"), path, text, sync, mode)
+        data = text.encode(errors=errors)
+        _write_whole(os.path.join(folder, f".{name}.{os.getpid()}.part"), path, data, sync, mode)
     except OSError as problem:
         problem.filename = os.fspath(path)
         raise
 
 
-def _write_whole(part: str, path: Path | str, text: str, sync: bool, mode: int) -> None:
+def _write_whole(part: str, path: Path | str, data: bytes, sync: bool, mode: int) -> None:
     sink = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
-        left = memoryview(text.encode())
+        left = memoryview(data)
         while left:
             left = left[os.write(sink, left) :]
         if sync:

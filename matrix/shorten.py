@@ -207,13 +207,13 @@ def write(spec: Spec, tried: Tried, path: Path) -> None:
     yaml.width = 200
     if spec.source is None:
         raise ValueError("a specification without a file cannot be rewritten")
-    data = yaml.load(spec.source.read_text(encoding="utf-8"))
+    data = yaml.load(spec.source.read_text(encoding="utf-8", errors="replace"))
     for key, value in tried.candidate.keys.items():
         section, name = key.split(".")
         data.setdefault(section, {})[name] = value
     data["name"] = f"{spec.name}_short"
     data.yaml_set_start_comment(f"A shorter form of {spec.source.name}, {tried.candidate.what}: {tried.why}.")
-    with path.open("w", encoding="utf-8") as sink:
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as sink:
         yaml.dump(data, sink)
 
 

@@ -21,7 +21,7 @@ class Held:
 def held(pid: int) -> Held:
     """Of one process.  Raises ProcessLookupError when it is gone."""
     try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(errors="replace").splitlines()[1:]
         sizes = {name: int(value.split()[0]) * 1024 for name, _, value in (line.partition(":") for line in lines)}
         return Held(total_bytes=sizes["Pss"], anonymous_bytes=sizes["Pss_Anon"])
     except (OSError, KeyError):  # no Linux, an old kernel, or it is gone
@@ -63,7 +63,7 @@ def high_water_bytes() -> int | None:
 
 def _status(name: str) -> int | None:
     try:
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path("/proc/self/status").read_text(errors="replace").splitlines()
     except OSError:
         return None
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(name)), None)

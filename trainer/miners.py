@@ -154,8 +154,8 @@ def no_answer(name: str, waited_s: float, config: TrainConfig, seen: str) -> str
 def describe(proc: Path) -> str:
     """State, kernel function and CPU time of a process or thread, from its folder in /proc (see proc(5))."""
     try:
-        fields = (proc / "stat").read_text().rpartition(")")[2].split()
-        wchan = (proc / "wchan").read_text()
+        fields = (proc / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        wchan = (proc / "wchan").read_text(errors="replace")
     except OSError as error:
         return f"more is not known ({error.strerror} for {proc})"
     cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from matrix.doctor.finding import NotSeen, Seen, check
 from matrix.doctor.place import Place, size
+from matrix.kernel_text import kernel_text
 from matrix.runner import cgroup
 
 INFINITE = resource.RLIM_INFINITY
@@ -108,9 +109,9 @@ def _thread_bounds(place: Place) -> Iterator[tuple[str, int, int]]:
     """(what, most, used) of everything that bounds the number of threads here."""
     group = cgroup.own_group()
     for folder in _around(group.pids_path) if group and group.pids_path else ():
-        text = (folder / "pids.max").read_text().strip()
+        text = kernel_text(folder / "pids.max").strip()
         if text != "max":
-            yield f"threads and processes in the cgroup {folder}", int(text), int((folder / "pids.current").read_text())
+            yield f"threads and processes in the cgroup {folder}", int(text), int(kernel_text(folder / "pids.current"))
     running = int(place.text("/proc/loadavg").split()[3].partition("/")[2])
     yield "threads on the machine (kernel.threads-max)", place.number("/proc/sys/kernel/threads-max"), running
     yield "process numbers (kernel.pid_max)", place.number("/proc/sys/kernel/pid_max"), running

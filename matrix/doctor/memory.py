@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from matrix.doctor.finding import NotSeen, Seen, check
 from matrix.doctor.place import Place, size
 from matrix.evidence.kernel import history
+from matrix.kernel_text import kernel_text
 from matrix.runner import cgroup
 
 GIB = 1 << 30
@@ -198,7 +199,7 @@ def daemon(place: Place) -> Iterator[Seen]:
     for folder in (place.root / "proc").iterdir():
         if folder.name.isdecimal():
             try:
-                name = (folder / "comm").read_text().strip()
+                name = kernel_text(folder / "comm").strip()
             except OSError:
                 continue
             if name in DAEMONS:

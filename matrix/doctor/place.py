@@ -14,6 +14,7 @@ from pathlib import Path
 from matrix.doctor.finding import NotSeen
 from matrix.doctor.interpreter import Interpreter
 from matrix.doctor.native import Native, libraries
+from matrix.kernel_text import kernel_text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,7 @@ class Place:
     def text(self, path: str) -> str:
         """Of a file of /proc or /sys, without the white space around it.  Raises NotSeen."""
         try:
-            return (self.root / path.lstrip("/")).read_text(errors="replace").strip()
+            return kernel_text(self.root / path.lstrip("/")).strip()
         except OSError as problem:
             top = "/" + path.lstrip("/").partition("/")[0]
             if not (self.root / top.lstrip("/")).is_dir() or self.system != "linux":

@@ -10,6 +10,7 @@ from matrix.doctor.finding import NotSeen, Seen, check
 from matrix.doctor.native import SUFFIX
 from matrix.doctor.native import read as read_native
 from matrix.doctor.place import Place
+from matrix.kernel_text import kernel_text
 from matrix.runner import cgroup
 
 COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
@@ -133,7 +134,7 @@ def preload(place: Place) -> Iterator[Seen]:
         missing = f"; missing: {', '.join(gone)}" if gone else ""
         yield Seen(severity="warning", summary=f"{name}={place.environment[name]}{missing}", evidence=tuple(files))
     everywhere = place.root / "etc/ld.so.preload"
-    if everywhere.is_file() and (text := everywhere.read_text(errors="replace").split()):
+    if everywhere.is_file() and (text := kernel_text(everywhere).split()):
         yield Seen(severity="warning", summary=f"/etc/ld.so.preload loads {', '.join(text)} into every program", evidence=tuple(text))
 
 

@@ -92,7 +92,7 @@ def ptrace(place: Place) -> Iterator[Seen]:
             [sys.executable, "-I", "-S", "-c", TRACER, str(target.pid)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            text=True, errors="replace",
             timeout=20,
         )
         target.kill()

@@ -15,6 +15,7 @@ import shutil
 from pathlib import Path
 
 from matrix.evidence.core_notes import read_core
+from matrix.kernel_text import kernel_text
 
 PATTERN = Path("/proc/sys/kernel/core_pattern")
 USES_PID = Path("/proc/sys/kernel/core_uses_pid")
@@ -53,7 +54,7 @@ def plan(cwd: Path, *, full: bool = False, limit_bytes: int | None = None) -> Co
 
 def _place(cwd: Path) -> CorePlan:
     try:
-        pattern = PATTERN.read_text().strip()
+        pattern = kernel_text(PATTERN).strip()
     except OSError as problem:
         return CorePlan(folder=cwd, why_not=f"{PATTERN}: {problem.strerror}")
     if pattern.startswith("|"):
@@ -88,5 +89,5 @@ def take(core: CorePlan, pid: int, into: Path, *, cwd: Path | None = None) -> Pa
 
 def _text(path: Path) -> str:
     with contextlib.suppress(OSError):
-        return path.read_text().strip()
+        return kernel_text(path).strip()
     return ""

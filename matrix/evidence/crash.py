@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from matrix import records
 from matrix.evidence import cores, crash_report, fault, native_stacks
 from matrix.evidence.core_notes import CoreNotes, read_core
 from matrix.records import Fault, Frame, NotCollected
@@ -57,7 +58,7 @@ def _from_report(pids: Sequence[int], folder: Path, since_unix_s: float) -> Cras
     if found is None:
         return Crash(missing=[NotCollected(what="crash report", why="the system wrote none about this process")])
     report, text = found
-    (folder / STACKS_FILE).write_text(text)
+    records.write_text(folder / STACKS_FILE, text, sync=False)
     return Crash(stack=report.stack, others=report.others, fault=report.fault)
 
 
@@ -72,6 +73,6 @@ def _read(plan: cores.CorePlan, core: Path, folder: Path, stack_limit_bytes: int
         why = f"the core was cut off at {plan.cap_bytes >> 20} MiB"
         return dataclasses.replace(found, missing=[NotCollected(what="native stack", why=why)])
     stacks = native_stacks.read(core, notes)
-    (folder / STACKS_FILE).write_text(stacks.text)
+    records.write_text(folder / STACKS_FILE, stacks.text, sync=False)
     missing = [NotCollected(what="native stack", why=stacks.why_none)] if stacks.why_none else []
     return dataclasses.replace(found, stack=stacks.crashed, others=stacks.others, missing=missing)

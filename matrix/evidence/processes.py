@@ -21,6 +21,7 @@ from matrix.evidence.environment import MINES, read_hook
 from matrix.evidence.load import runnable
 from matrix.evidence.log import dumped_stacks, short_path
 from matrix.evidence.process_memory import rank
+from matrix.kernel_text import kernel_text
 from matrix.records import ProcessSeen
 
 PY_SPY_S = 10.0  # for one process; 0.2 s is usual, also with torch and native frames
@@ -98,8 +99,8 @@ def _look(pid: int) -> Look | None:
         return _look_psutil(pid)
     process = Path(f"/proc/{pid}")
     try:
-        head, _, rest = (process / "stat").read_text(errors="replace").rpartition(")")
-        command = tuple((process / "cmdline").read_text(errors="replace").split("\0")[:-1])
+        head, _, rest = kernel_text(process / "stat").rpartition(")")
+        command = tuple(kernel_text(process / "cmdline").split("\0")[:-1])
         fields = rest.split()
         state, ppid, threads = fields[0], int(fields[1]), int(fields[17])
         cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -121,7 +122,7 @@ def wchan_of(pid: int) -> str:
 
 def _wchan(process: Path) -> str:
     with contextlib.suppress(OSError):
-        name = (process / "wchan").read_text()
+        name = kernel_text(process / "wchan")
         return "" if name == "0" else name
     return ""
 
@@ -160,7 +161,7 @@ def command(pid: int) -> list[str]:
 def _is_the_kernels(pid: int) -> bool:
     """A thread of the kernel says so in its flags (proc(5), field 9 of stat)."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        return bool(int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[6]) & PF_KTHREAD)
+        return bool(int(kernel_text(f"/proc/{pid}/stat").rpartition(")")[2].split()[6]) & PF_KTHREAD)
     return False
 
 
@@ -269,7 +270,7 @@ def hook_folder(pid: int) -> Path | None:
 def _handles(pid: int, number: int) -> bool:
     """A process that announced the signal may have become another program by exec: it would die of it."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+        lines = kernel_text(f"/proc/{pid}/status").splitlines()
         caught = next(line for line in lines if line.startswith("SigCgt:"))
         return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
     return False

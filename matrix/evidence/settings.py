@@ -15,6 +15,7 @@ from pathlib import Path
 
 from matrix.evidence.environment import LimitSet
 from matrix.evidence.exit import signal_name
+from matrix.kernel_text import kernel_text
 from matrix.records import Bound, ProcessSettings
 
 MOST = 16
@@ -70,14 +71,14 @@ class Settings:
         for pid in pids:
             if pid in self._last or len(self._last) < MOST:
                 with contextlib.suppress(OSError, ValueError, IndexError):
-                    self._read(pid, self._last.setdefault(pid, _Last(at_s=now_s)), now_s)
+                    self.kernel_text(pid, self._last.setdefault(pid, _Last(at_s=now_s)), now_s)
 
-    def _read(self, pid: int, last: _Last, now_s: float) -> None:
+    def kernel_text(self, pid: int, last: _Last, now_s: float) -> None:
         process = f"/proc/{pid}"
         again = pid == self._main or last.looks % RARELY == 0 or last.looks < OFTEN
-        limits, group = (_read(f"{process}/limits"), _read(f"{process}/cgroup")) if again else (last.limits, last.group)
-        status = dict(STATUS.findall(_read(f"{process}/status")))
-        fields = _read(f"{process}/stat").rpartition(")")[2].split()
+        limits, group = (kernel_text(f"{process}/limits"), kernel_text(f"{process}/cgroup")) if again else (last.limits, last.group)
+        status = dict(STATUS.findall(kernel_text(f"{process}/status")))
+        fields = kernel_text(f"{process}/stat").rpartition(")")[2].split()
         if "VmPeak" not in status:  # a zombie
             return
         last.limits, last.group, last.status, last.at_s = limits, group, status, now_s
@@ -133,7 +134,7 @@ def _if_much(name: str, most: int | None, used: int) -> list[Bound]:
 
 def _number(path: Path) -> int | None:
     try:
-        return int(path.read_text())
+        return int(kernel_text(path))
     except (OSError, ValueError):
         return None
 
@@ -153,14 +154,8 @@ def watches(process: str) -> int:
     for name in os.listdir(f"{process}/fd"):  # noqa: PTH208 - at many looks
         with contextlib.suppress(OSError):  # closed meanwhile
             if os.readlink(f"{process}/fd/{name}") == WATCHER:  # noqa: PTH115
-                count += _read(f"{process}/fdinfo/{name}").count("inotify wd:")
+                count += kernel_text(f"{process}/fdinfo/{name}").count("inotify wd:")
     return count
-
-
-def _read(path: str) -> str:
-    """As text; pathlib would cost as much as the call."""
-    with open(path, encoding="utf-8", errors="replace") as source:  # noqa: PTH123
-        return source.read()
 
 
 def bounds(text: str, used: dict[str, int]) -> list[Bound]:
@@ -180,7 +175,7 @@ def group_of_pids(text: str) -> tuple[int | None, int | None]:
         if controllers in ("pids", ""):  # of version 1, and of version 2
             folder = Path("/sys/fs/cgroup", controllers, place.lstrip("/"))
             with contextlib.suppress(OSError, ValueError):
-                return int((folder / "pids.max").read_text()), int((folder / "pids.current").read_text())
+                return int(kernel_text(folder / "pids.max")), int(kernel_text(folder / "pids.current"))
     return None, None
 
 

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from matrix.evidence.exit import signal_name
+from matrix.kernel_text import kernel_text
 
 NAMES = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGABRT", "SIGKILL", "SIGTERM", "SIGXCPU")
 BY_A_PROCESS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGALRM", "SIGVTALRM", "SIGPROF")  # the kernel's own are many, and tell nothing
@@ -160,7 +161,7 @@ def _tracepoint() -> tuple[int, dict[str, int]]:
         raise OSError(0, f"{sys.platform} has none")
     for root in TRACEFS:
         with contextlib.suppress(OSError):
-            text = (root / EVENT / "format").read_text()
+            text = kernel_text(root / EVENT / "format")
             break
     else:
         script = f"mount -t tracefs nodev {TRACEFS[0]} && cat {TRACEFS[0] / EVENT / 'format'}"
@@ -168,7 +169,7 @@ def _tracepoint() -> tuple[int, dict[str, int]]:
             done = subprocess.run(["unshare", "-m", "sh", "-c", script], stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
         except subprocess.SubprocessError as problem:
             raise OSError(0, f"tracefs: {problem}") from None
-        text = done.stdout.decode()
+        text = done.stdout.decode(errors="replace")
     number = re.search(r"^ID: (\d+)$", text, re.M)
     if number is None:
         raise OSError(0, "tracefs is not mounted and may not be")
@@ -182,5 +183,5 @@ def _libc() -> ctypes.CDLL:
 
 def _name(pid: int) -> str:
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return kernel_text(f"/proc/{pid}/comm").strip()
     return ""

@@ -15,6 +15,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
+from matrix.kernel_text import kernel_text
 from matrix.records import Filesystem
 
 MOST_DESCRIPTORS = 64  # of each process
@@ -140,8 +141,8 @@ def _open_for_writing(pid: int) -> Iterable[str]:
 def _mounts(pid: int | Literal["self"]) -> list[tuple[int, str]]:
     """(device, folder) of the local file systems that a process might write to."""
     found = []
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/mountinfo", encoding="utf-8", errors="replace") as source:  # noqa: PTH123
-        for major, minor, folder, options, kind, of_all in MOUNT.findall(source.read()):
+    with contextlib.suppress(OSError):
+        for major, minor, folder, options, kind, of_all in MOUNT.findall(kernel_text(f"/proc/{pid}/mountinfo")):
             writable = "rw" in options.split(",") and "rw" in of_all.split(",")
             if writable and kind in LOCAL and not folder.startswith(NO_FILES):
                 name = ESCAPED.sub(lambda octal: chr(int(octal[1], 8)), folder)
@@ -152,8 +153,8 @@ def _mounts(pid: int | Literal["self"]) -> list[tuple[int, str]]:
 def _kind(pid: int, device: int) -> str:
     """`tmpfs`, `ext4`: as its mount says."""
     number = f"{os.major(device)}:{os.minor(device)}"
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/mountinfo", encoding="utf-8", errors="replace") as source:  # noqa: PTH123
-        for line in source:
+    with contextlib.suppress(OSError):
+        for line in kernel_text(f"/proc/{pid}/mountinfo").splitlines():
             fields = line.split()
             if fields[2] == number and "-" in fields:
                 return fields[fields.index("-") + 1]

@@ -27,6 +27,7 @@ from matrix.evidence.settings import Settings
 from matrix.explain import living
 from matrix.explain.living import Look, Movement
 from matrix.explain.remains import no_search
+from matrix.kernel_text import kernel_text
 from matrix.records import (
     Attempt,
     Exit,
@@ -138,12 +139,12 @@ def why_no_stack(pid: int) -> str:
         return "py-spy is not installed; install it beside this program (pip install py-spy)"
     scope = ""
     with contextlib.suppress(OSError):
-        scope = SCOPE.read_text().strip()
+        scope = kernel_text(SCOPE).strip()
     if scope not in ("", "0") and os.geteuid():
         return f"this user may not read its memory (kernel.yama.ptrace_scope is {scope}); run it with sudo, or set that to 0"
     try:
         argv = [reader, "dump", "--nonblocking", "--pid", str(pid)]
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, text=True)
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, text=True, errors="replace")
     except (OSError, subprocess.SubprocessError) as problem:
         return str(problem)
     said = (done.stderr.strip().splitlines() or [""])[0][:160]
@@ -259,7 +260,7 @@ def _environment(pid: int) -> dict[str, str]:
 
 def _read(pid: int, name: str) -> str:
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/{name}").read_text(errors="replace")
+        return kernel_text(f"/proc/{pid}/{name}")
     return ""
 
 

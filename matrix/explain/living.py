@@ -18,6 +18,7 @@ from matrix.diagnosis.hangs import BUSY_SHARE, IDLE_SHARE, first_thread
 from matrix.evidence import processes
 from matrix.evidence.log import READ_BYTES
 from matrix.evidence.progress import LOOK_BYTES, ProgressParser
+from matrix.kernel_text import kernel_text
 from matrix.records import ProcessSeen
 
 PYTHON_FRAME = re.compile(r":\d+ in ")
@@ -124,16 +125,16 @@ def threads(pid: int) -> list[str]:
         for name in sorted(os.listdir(f"/proc/{pid}/task"), key=int)[:MOST_THREADS]:  # noqa: PTH208  # names are all that is wanted
             task = Path(f"/proc/{pid}/task/{name}")
             with contextlib.suppress(OSError, IndexError):
-                head, _, rest = (task / "stat").read_text(errors="replace").rpartition(")")
+                head, _, rest = kernel_text(task / "stat").rpartition(")")
                 with contextlib.suppress(OSError):
-                    wchan = (task / "wchan").read_text()
+                    wchan = kernel_text(task / "wchan")
                 lines.append(f"{name} {head.partition('(')[2]} {rest.split()[0]} {wchan if wchan != '0' else ''}".rstrip())
     return lines
 
 
 def _moved(pid: int) -> int | None:
     with contextlib.suppress(OSError, ValueError):
-        text = Path(f"/proc/{pid}/io").read_text()
+        text = kernel_text(f"/proc/{pid}/io")
         return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(("rchar", "wchar")))
     return None
 

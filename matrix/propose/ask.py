@@ -105,7 +105,8 @@ def package_folders(command: CommandLine, env: Mapping[str, str]) -> list[Path]:
 def _search_path(python: str, env: tuple[tuple[str, str], ...]) -> list[str]:
     asked = [python, "-c", "import sys; print(*sys.path, sep='\\0')"]
     try:
-        return subprocess.run(asked, env=dict(env), capture_output=True, text=True, timeout=HELP_S).stdout.strip().split("\0")
+        done = subprocess.run(asked, env=dict(env), capture_output=True, timeout=HELP_S)
+        return done.stdout.decode(errors="replace").strip().split("\0")
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return []
 

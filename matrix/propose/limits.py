@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from matrix.kernel_text import kernel_text
 from matrix.propose.draft import Draft
 from matrix.propose.facts import Facts
 
@@ -57,7 +58,7 @@ def memory_here(mounted: Path = Path("/sys/fs/cgroup"), groups: Path = Path("/pr
 def _limit_files(mounted: Path, groups: Path) -> Iterator[Path]:
     """Of the group itself and those around it; a container sees its own as the outermost."""
     try:
-        lines = groups.read_text().splitlines()
+        lines = kernel_text(groups).splitlines()
     except OSError:
         return  # no Linux
     for line in lines:
@@ -71,7 +72,7 @@ def _limit_files(mounted: Path, groups: Path) -> Iterator[Path]:
 
 def _whole_number(file: Path) -> int | None:
     try:
-        text = file.read_text().strip()
+        text = kernel_text(file).strip()
     except OSError:
         return None
     return int(text) if text.isdecimal() else None

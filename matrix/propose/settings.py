@@ -129,7 +129,7 @@ def _values(path: Path) -> dict[str, str]:
     try:
         if path.stat().st_size > MOST_CONFIG_BYTES:
             return {}
-        data = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        data = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8", errors="strict"))
     except (OSError, UnicodeDecodeError, YAMLError, ValueError, RecursionError):
         return {}
     return dict(_flat(data, ""))

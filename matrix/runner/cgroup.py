@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from matrix.kernel_text import kernel_bytes, kernel_text
 from matrix.runner.cgroup_home import ROOT, Isolation, can_limit_cpu, can_limit_pids, hand_on, home_v1, homes, opened, own_v2, why_not
-from matrix.runner.leftovers import group_folders, group_pids, kill_at_once, remove_group, short_file
+from matrix.runner.leftovers import group_folders, group_pids, kill_at_once, remove_group
 
 __all__ = ["Group", "Isolation", "can_limit_cpu", "can_limit_pids", "create", "homes", "kill_until_none", "own_group", "why_not"]
 CPU_PERIOD_US = 100_000
@@ -57,7 +58,7 @@ class Group:
         """The part of what is charged to it that the kernel gives up before it kills: pages of files."""
         names = (b"active_file", b"inactive_file") if self._v2 else (b"total_active_file", b"total_inactive_file")
         with contextlib.suppress(OSError, ValueError):
-            lines = (line.partition(b" ") for line in short_file(f"{self.path}/memory.stat").splitlines())
+            lines = (line.partition(b" ") for line in kernel_bytes(f"{self.path}/memory.stat").splitlines())
             return sum(int(value) for name, _, value in lines if name in names)
         return None
 
@@ -259,9 +260,9 @@ def _quota(folder: Path, v2: bool) -> float | None:
     """Processors; None: no quota here."""
     with contextlib.suppress(OSError, ValueError):
         if v2:
-            quota, period = map(int, (folder / "cpu.max").read_text().split())
+            quota, period = map(int, kernel_text(folder / "cpu.max").split())
         else:
-            quota, period = (int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+            quota, period = (int(kernel_text(folder / f"cpu.cfs_{name}_us")) for name in ("quota", "period"))
         return quota / period if quota > 0 else None
     return None
 
@@ -276,13 +277,13 @@ def _write(path: Path, text: str) -> None:
 
 def _number(path: Path) -> int | None:
     with contextlib.suppress(OSError, ValueError):
-        return int(short_file(str(path)))
+        return int(kernel_bytes(path))
     return None
 
 
 def _field(path: Path, name: str) -> int | None:
     with contextlib.suppress(OSError, ValueError):
-        for line in short_file(str(path)).splitlines():
+        for line in kernel_bytes(path).splitlines():
             key, _, value = line.partition(b" ")
             if key == name.encode():
                 return int(value)

@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from matrix.kernel_text import kernel_text
+
 ROOT = Path("/sys/fs/cgroup")
 REST = "matrix-rest"  # where the processes of the own group are when they had to move; it stays as long as they do
 ROUNDS = 50  # they may fork meanwhile
@@ -212,11 +214,11 @@ def home_v1(controller: str) -> Path | None:
 
 def _words(file: Path) -> list[str]:
     with contextlib.suppress(OSError):
-        return file.read_text().split()
+        return kernel_text(file).split()
     return []
 
 
 def _lines(file: Path) -> list[str]:
     with contextlib.suppress(OSError):
-        return file.read_text().splitlines()
+        return kernel_text(file).splitlines()
     return []

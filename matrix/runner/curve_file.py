@@ -32,7 +32,7 @@ class CurveFile:
     def add(self, text: str, rows: int) -> None:
         """So many whole lines, all of one time."""
         if self._file is None:
-            self._file = self.path.open("w", encoding="utf-8")
+            self._file = self.path.open("w", encoding="utf-8", errors="replace")
             self._file.write(HEADER)
         self._file.write(text)
         self._rows += rows
@@ -49,7 +49,7 @@ class CurveFile:
 
     def _thin(self) -> None:
         self.close()
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)[1:]
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)[1:]
         old, new = lines[: -self._most // 4], lines[-self._most // 4 :]
         while new and old and _time(new[0]) == _time(old[-1]):  # a sample is not torn apart
             new.insert(0, old.pop())
@@ -58,11 +58,11 @@ class CurveFile:
             self._bin_s *= 2
             kept = list(_one_per_bin(kept, self._bin_s))
         part = self.path.with_name(f".{self.path.name}.part")
-        with part.open("w", encoding="utf-8") as sink:
+        with part.open("w", encoding="utf-8", errors="replace") as sink:
             sink.writelines([HEADER, *kept, *new])
         part.replace(self.path)
         self._rows = len(kept) + len(new)
-        self._file = self.path.open("a", encoding="utf-8")
+        self._file = self.path.open("a", encoding="utf-8", errors="replace")
 
 
 def _one_per_bin(lines: list[str], bin_s: float) -> Iterator[str]:

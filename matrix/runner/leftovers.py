@@ -10,6 +10,8 @@ import glob
 import os
 import time
 
+from matrix.kernel_text import kernel_bytes, kernel_text
+
 SHM = "/dev/shm/"  # where the C library keeps named semaphores and shared memory
 SHARED_NAMES = ("sem.mp-", "psm_", "torch_")
 
@@ -33,7 +35,7 @@ def mapped_by(pids: set[int]) -> set[int]:
     found: set[int] = set()
     for pid in pids:
         with contextlib.suppress(OSError):
-            found |= shared_objects(short_file(f"/proc/{pid}/maps").decode(errors="replace"))
+            found |= shared_objects(kernel_text(f"/proc/{pid}/maps"))
     return found
 
 
@@ -50,7 +52,7 @@ def remove_shared_objects(inodes: set[int]) -> None:
 
 def recorded_pids(folder: str) -> set[int]:
     try:
-        with open(os.path.join(folder, "pids")) as source:
+        with open(os.path.join(folder, "pids"), errors="replace") as source:
             return {int(word) for word in source.read().split() if word.isdecimal()}
     except OSError:
         return set()
@@ -62,7 +64,7 @@ def group_pids(groups: list[str]) -> set[int]:
     for group in groups:
         for folder in group_folders(group):
             with contextlib.suppress(OSError):
-                pids |= set(map(int, short_file(folder + "/cgroup.procs").split()))
+                pids |= set(map(int, kernel_bytes(folder + "/cgroup.procs").split()))
     pids.discard(0)  # one of another container, which has no number here; and a signal to 0 would end our own
     return pids
 
@@ -75,18 +77,6 @@ def kill_at_once(group: str) -> None:
             os.write(descriptor, b"1")
         finally:
             os.close(descriptor)
-
-
-def short_file(path: str) -> bytes:
-    """All of a file of the kernel's, in a third of the calls that an open file of Python makes.  Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        parts = [os.read(descriptor, 1 << 16)]
-        while parts[-1]:
-            parts.append(os.read(descriptor, 1 << 16))
-        return b"".join(parts)
-    finally:
-        os.close(descriptor)
 
 
 def group_folders(group: str) -> list[str]:
@@ -129,13 +119,13 @@ def process_table() -> list[tuple[int, int]]:
     if not os.path.isdir("/proc/self"):
         import subprocess
 
-        lines = subprocess.run(["ps", "-axo", "pid=,ppid=,stat="], capture_output=True, text=True).stdout.splitlines()
+        lines = subprocess.run(["ps", "-axo", "pid=,ppid=,stat="], capture_output=True, text=True, errors="replace").stdout.splitlines()
         return [(int(words[0]), int(words[1])) for words in map(str.split, lines) if not words[2].startswith("Z")]
     table = []
     for name in os.listdir("/proc"):
         if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as source:
-                state, parent = source.read().rpartition(")")[2].split()[:2]
+            with contextlib.suppress(OSError, ValueError):
+                state, parent = kernel_text(f"/proc/{name}/stat").rpartition(")")[2].split()[:2]
                 if state != "Z":
                     table.append((int(name), int(parent)))
     return table

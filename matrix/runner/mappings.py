@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from matrix.evidence.fault import mapped_files
+from matrix.kernel_text import kernel_text
 
 
 class Mappings:
@@ -20,9 +21,9 @@ class Mappings:
 
     def keep(self, pid: int) -> None:
         with contextlib.suppress(OSError, ValueError, IndexError):
-            size = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+            size = int(kernel_text(f"/proc/{pid}/statm").split()[0])
             if size and size != self._sizes.get(pid):
-                self.texts[pid] = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+                self.texts[pid] = kernel_text(f"/proc/{pid}/maps")
                 self._sizes[pid] = size
                 for path in mapped_files(self.texts[pid]):
                     self.seen_unix_s.setdefault((pid, path), time.time())

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
+from matrix import records
 from matrix.evidence import cores, crash, deaths, environment, exit, limits, log, memory_curve, runtimes
 from matrix.evidence.core_notes import CoreNotes
 from matrix.evidence.environment import HookFacts, read_hook
@@ -305,7 +306,7 @@ def _libraries(folder: Path, raw: Raw, core: CoreNotes | None) -> tuple[list[Lib
         texts[core.pid] = (core.maps, "core")
     parts = [f"# pid {pid} seen: {seen}\n{text}" for pid, (text, seen) in sorted(texts.items())]
     if parts:
-        (folder / "maps.txt").write_text("\n".join(parts))
+        records.write_text(folder / "maps.txt", "\n".join(parts), sync=False)
     for path in written:
         path.unlink()
     libraries = [library for pid, (text, seen) in sorted(texts.items()) for library in runtimes.census(text, pid=pid, seen=seen)]
@@ -354,7 +355,7 @@ def _dumps(folder: Path, raw: Raw) -> dict[int, str]:
     if not raw.hook:
         return {}
     texts = {path: log.text(path) for path in sorted(folder.glob("stacks.*.txt"))}
-    (folder / "stacks.txt").write_text("\n".join(f"# {path.name}\n{text}" for path, text in texts.items() if text))
+    records.write_text(folder / "stacks.txt", "\n".join(f"# {path.name}\n{text}" for path, text in texts.items() if text), sync=False)
     for path in texts:
         path.unlink()
     return {int(path.name.split(".")[1]): text for path, text in texts.items()}

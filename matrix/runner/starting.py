@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from matrix.runner.leftovers import short_file
+from matrix.kernel_text import kernel_bytes
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 0x2, 0x4, 0x1000, 0x4000, 0x40000
@@ -89,7 +89,7 @@ def way_back(door: str) -> str:
 @functools.cache
 def is_at_home(door: str) -> str:
     with contextlib.suppress(OSError):
-        return door if b"%d" % os.getpid() in short_file(door).split() and os.access(door, os.W_OK) else ""
+        return door if b"%d" % os.getpid() in kernel_bytes(door).split() and os.access(door, os.W_OK) else ""
     return ""
 
 

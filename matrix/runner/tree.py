@@ -10,8 +10,9 @@ from pathlib import Path
 import psutil
 
 from matrix.evidence.processes import waits_for_memory, wchan_of
+from matrix.kernel_text import kernel_bytes
 from matrix.runner.cgroup import Group, kill_until_none
-from matrix.runner.leftovers import descendants, short_file
+from matrix.runner.leftovers import descendants
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 MARK = "MATRIX_ATTEMPT"  # in every child's environment; finds daemonised processes where there are no cgroups
@@ -51,7 +52,7 @@ class Tree:
     def _nothing_is_left(self) -> bool:
         """Whether the main process is gone and left no orphan: a look at the guardian's children instead of at every process."""
         try:
-            children = short_file(f"/proc/{self._reaper}/task/{self._reaper}/children").split()
+            children = kernel_bytes(f"/proc/{self._reaper}/task/{self._reaper}/children").split()
         except OSError:
             return False
         return not any(int(pid) == self.main or self._mark in _environment(int(pid)) for pid in children)
@@ -98,15 +99,15 @@ def marked_processes(mark: bytes) -> set[int]:
 def _environment(pid: int) -> list[bytes]:
     """NAME=value at exec; [] when it is gone, a zombie, or another user's."""
     with contextlib.suppress(OSError):
-        return short_file(f"/proc/{pid}/environ").split(b"\0")
+        return kernel_bytes(f"/proc/{pid}/environ").split(b"\0")
     return []
 
 
 def state_and_cpu(pid: int) -> tuple[str, float]:
     """State letter and CPU seconds used, also by children that it has waited for; ("", 0) when it is gone."""
     with contextlib.suppress(OSError, ValueError):
-        fields = short_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-        return fields[0].decode(), sum(map(int, fields[11:15])) * TICK_S
+        fields = kernel_bytes(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        return fields[0].decode(errors="replace"), sum(map(int, fields[11:15])) * TICK_S
     if not Path("/proc/self").exists():
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)

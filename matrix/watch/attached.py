@@ -13,6 +13,7 @@ from pathlib import Path
 from matrix.evidence.exits import ExitWatch
 from matrix.evidence.pidfds import status_of
 from matrix.evidence.processes import command
+from matrix.kernel_text import kernel_text
 from matrix.runner.launcher import Child, Ended
 
 WAIT_S = 2.0  # for its parent to take its status
@@ -63,7 +64,7 @@ class OtherChild(Child):
 def _of_zombie(pid: int) -> int | None:
     """Wait status of a process that nobody has waited for yet, to those who may trace it."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        words = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        words = kernel_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
         if words[0] in "ZX" and (status := int(words[49])):  # to others it reads 0
             return status
     return None

@@ -11,9 +11,9 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Literal
 
+from matrix.kernel_text import kernel_text
 from matrix.records import Filesystem
 from matrix.watch import slurm
 from matrix.watch.cgroups import Place, around
@@ -61,7 +61,7 @@ class Bounds:
     def _find_groups(self) -> None:
         """Again whenever it was moved: a launcher may do that after its start."""
         try:
-            where = Path(f"/proc/{self.main}/cgroup").read_text()
+            where = kernel_text(f"/proc/{self.main}/cgroup")
         except OSError:  # it is gone, or this system has none
             return
         if where == self._where:
@@ -110,15 +110,15 @@ class Bounds:
 
     def _of_process(self, pid: int, name: str) -> Iterator[Reading]:
         if pid not in self._limits:
-            self._limits[pid] = Path(f"/proc/{pid}/limits").read_text()
+            self._limits[pid] = kernel_text(f"/proc/{pid}/limits")
         bounds = {words: int(soft) for words, soft in LIMITS.findall(self._limits[pid])}
         if limit := bounds.get("Max open files"):
             yield Reading(name=f"open files of {name}", unit="count", used=_descriptors(pid), limit=limit, where="ulimit -n")
         if limit := bounds.get("Max address space"):
-            used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * PAGE
+            used = int(kernel_text(f"/proc/{pid}/statm").split()[0]) * PAGE
             yield Reading(name=f"address space of {name}", unit="bytes", used=used, limit=limit, where="ulimit -v")
         if limit := bounds.get("Max cpu time"):
-            words = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+            words = kernel_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
             seconds = (int(words[11]) + int(words[12])) / TICKS
             yield Reading(name=f"processor time of {name}", unit="s", used=seconds, limit=limit, where="ulimit -t")
 
@@ -172,7 +172,7 @@ def _descriptors(pid: int) -> int:
 def _is_ending(pid: int) -> bool:
     """Whether the kernel has begun to end it (PF_EXITING), or has done so."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        return bool(int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[6]) & 4)
+        return bool(int(kernel_text(f"/proc/{pid}/stat").rpartition(")")[2].split()[6]) & 4)
     return True
 
 
@@ -180,7 +180,7 @@ def _meminfo() -> dict[str, int]:
     """Bytes by name; {} where there is no such file."""
     wanted = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
     with contextlib.suppress(OSError, ValueError, IndexError):
-        lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+        lines = (line.split() for line in kernel_text("/proc/meminfo").splitlines())
         found = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[0].rstrip(":") in wanted}
         return found if len(found) == len(wanted) else {}
     return {}

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
+from matrix.kernel_text import kernel_text
 from matrix.runner.cgroup import Group
 
 NO_LIMIT = 1 << 60  # version 1 writes the largest number of pages that it can count
@@ -56,8 +57,8 @@ class Place:
 def around(pid: int | str, controller: str) -> list[Place]:
     """The group of that process and those around it, the innermost first, as far as they are visible here; [] on other systems."""
     with contextlib.suppress(OSError, ValueError):
-        own = _own(Path(f"/proc/{pid}/cgroup").read_text())
-        for place, root in _mounts(Path(f"/proc/{pid}/mountinfo").read_text(errors="replace"), controller):
+        own = _own(kernel_text(f"/proc/{pid}/cgroup"))
+        for place, root in _mounts(kernel_text(f"/proc/{pid}/mountinfo"), controller):
             path = own.get("" if place.v2 else controller)
             if path is None or (place.v2 and not (place.folder / "cgroup.controllers").exists()):
                 continue
@@ -96,5 +97,5 @@ def _mounts(text: str, controller: str) -> Iterator[tuple[Place, str]]:
 
 def number(path: Path) -> int | None:
     with contextlib.suppress(OSError, ValueError):
-        return int(path.read_text())
+        return int(kernel_text(path))
     return None

@@ -64,7 +64,7 @@ class Notes:
 
     def say(self, text: str, warning: bool) -> None:
         line = f"[{self._who} {words.stamp()}] {'WARNING: ' if warning else ''}{text}"
-        with contextlib.suppress(OSError), self.path.open("a", encoding="utf-8") as sink:  # a full disk must not end the recording
+        with contextlib.suppress(OSError), self.path.open("a", encoding="utf-8", errors="backslashreplace") as sink:  # the disk may be full
             sink.write(line + "\n")
         if warning or os.isatty(2):
             self.show(line)
@@ -121,7 +121,7 @@ class Run:
         records.write(self.folder / "attempt.json", limited)  # so that a replay runs under it too
         records.write(self.folder / "observation.json", observation)
         if seen.hangs:
-            (self.folder / "hang.txt").write_text("\n\n".join(hang.text for hang in seen.hangs) + "\n", encoding="utf-8")
+            records.write_text(self.folder / "hang.txt", "\n\n".join(hang.text for hang in seen.hangs) + "\n")
         records.write(self.where / "watch.json", seen)
         outcome = judgement.outcome(observation, unknown)
         verdict = judgement.verdict(self.spec, observation, outcome, self.env)

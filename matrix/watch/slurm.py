@@ -51,7 +51,8 @@ def _shown(number: str) -> dict[str, str]:
         return {}
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         argv = [program, "show", "job", number]
-        return dict(FIELD.findall(subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_S).stdout))
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=ASK_S)
+        return dict(FIELD.findall(done.stdout.decode(errors="replace")))
     return {}
 
 

@@ -151,7 +151,14 @@ def interpreter(attempt: Attempt | None) -> dict[str, Any]:
     if not re.search(r"(?:python|pypy)[\d.]*$", program):
         raise ValueError(f"the command starts {Path(program).name}, which is no Python interpreter")
     asked = subprocess.run(
-        [program, "-c", _PACKAGES], cwd="/", capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+        [program, "-c", _PACKAGES],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
     if asked.returncode:
         raise ValueError(f"the interpreter ended with status {asked.returncode}: {asked.stderr.strip()[-200:]}")

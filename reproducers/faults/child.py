@@ -31,7 +31,7 @@ _kept: list[object] = []
 
 def start() -> None:
     """Arrange for the fault; called once, before the program's first import."""
-    settings: dict[str, Any] = json.loads((_HERE / f"{_NAME}.json").read_text(encoding="utf-8"))
+    settings: dict[str, Any] = json.loads((_HERE / f"{_NAME}.json").read_text(encoding="utf-8", errors="strict"))
     if os.environ.get(settings["switch"]) == "off":
         return
     harm = importlib.import_module(f"{_NAME}_harm")

@@ -72,6 +72,6 @@ def _compiler(compiler: str) -> str | None:
 def compile_library(folder: Path, source: str, target: str, *, compiler: str = "cc", options: Sequence[str] = ()) -> None:
     """A shared library in `folder`, with symbols, so that stacks have names.  Raises CannotPlant with the compiler's own words."""
     argv = [_compiler(compiler) or compiler, "-shared", "-fPIC", "-g", "-O0", "-pthread", *options, "-o", target, source]
-    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True)
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, errors="replace")
     if done.returncode:
         raise CannotPlant(f"{argv[0]} did not compile {source}: {done.stderr.strip()[-500:]}")

@@ -203,7 +203,7 @@ def _written(mib: int) -> bytes | None:
 
 
 def _room_for(mib: int) -> bool:
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    lines = Path("/proc/meminfo").read_text(errors="replace").splitlines()
     available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
     return available - mib * MIB > LEFT_TO_THE_MACHINE
 

@@ -122,7 +122,7 @@ def _why_no_bad_instruction() -> str | None:
         return reason
     if platform.machine() != "x86_64":
         return f"the instruction is one of x86-64, and this is {platform.machine()}"
-    if " xop" in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
+    if " xop" in Path("/proc/cpuinfo").read_text(errors="replace"):
         return "this processor has the XOP instructions, which the plant takes for missing"
     return with_compiler()
 

@@ -15,7 +15,7 @@ def _why_no_mount() -> str | None:
         return reason
     if not shutil.which("unshare"):
         return "the command unshare was not found; on Debian: apt-get install util-linux"
-    tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True)
+    tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, errors="replace")
     return f"it may not make a mount of its own ({tried.stderr.strip()}); root with CAP_SYS_ADMIN may" if tried.returncode else None
 
 

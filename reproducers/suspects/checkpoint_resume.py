@@ -53,7 +53,7 @@ def run(folder: Path, out: str, *further: str, kill_after: int | None = None) ->
         *("--save-every", str(SAVE_EVERY), "--memory-bank-size", "20", "--val-queries", "0", "--cache-l1-mb", "0.01", *further),
     ]
     losses: dict[int, str] = {}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace") as trainer:
         assert trainer.stdout is not None
         for line in trainer.stdout:
             if line.startswith("step "):

@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--memory", choices=["numpy", "plain", "huge", "small"], default="numpy")
     options = parser.parse_args()
-    setting = SETTING.read_text(encoding="ascii") if SETTING.exists() else ""
+    setting = SETTING.read_text(errors="replace") if SETTING.exists() else ""
     if not setting:
         give_up("this kernel has no transparent huge pages")
     if options.memory == "huge" and "[never]" in setting:
@@ -46,7 +46,7 @@ def mapped(memory: str, mib: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uin
 
 
 def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * mmap.PAGESIZE
+    return int(Path("/proc/self/statm").read_text(errors="replace").split()[1]) * mmap.PAGESIZE
 
 
 if __name__ == "__main__":

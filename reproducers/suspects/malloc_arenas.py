@@ -46,7 +46,7 @@ def job(pieces: int) -> bytes:
 
 
 def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * mmap.PAGESIZE
+    return int(Path("/proc/self/statm").read_text(errors="replace").split()[1]) * mmap.PAGESIZE
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 
+from matrix.kernel_text import kernel_text
+
 CAP_SYS_RESOURCE = 24
 ROOT = Path(__file__).resolve().parents[3]  # the folder that holds our packages
 TRY_A_MOUNT = """
@@ -28,7 +30,7 @@ except OSError as problem:
 def own_status() -> dict[str, str]:
     """/proc/self/status; {} where there is none."""
     with contextlib.suppress(OSError):
-        pairs = (line.partition(":") for line in Path("/proc/self/status").read_text().splitlines())
+        pairs = (line.partition(":") for line in kernel_text("/proc/self/status").splitlines())
         return {name: value.strip() for name, _, value in pairs}
     return {}
 
@@ -41,7 +43,7 @@ def may_raise_limits() -> bool:
 
 def most_open_files() -> int:
     with contextlib.suppress(OSError, ValueError):
-        return int(Path("/proc/sys/fs/nr_open").read_text())
+        return int(kernel_text("/proc/sys/fs/nr_open"))
     return 10240  # OPEN_MAX of macOS
 
 
@@ -58,7 +60,7 @@ def physical_cores(cpus: list[int]) -> int:
     siblings = set()
     for cpu in cpus:
         path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-        siblings.add(path.read_text() if path.exists() else str(cpu))
+        siblings.add(kernel_text(path) if path.exists() else str(cpu))
     return len(siblings)
 
 
@@ -66,7 +68,7 @@ def physical_cores(cpus: list[int]) -> int:
 def malloc_debug_library() -> str | None:
     """The library for preloading that lies beside the C library in use; None: there is none."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/maps").read_text().splitlines():
+        for line in kernel_text("/proc/self/maps").splitlines():
             path = Path(line.split(maxsplit=5)[-1])
             if path.name.startswith(("libc.so.", "libc-2.")):
                 found = path.with_name("libc_malloc_debug.so.0")

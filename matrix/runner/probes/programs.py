@@ -134,7 +134,8 @@ def who_ended_it(context: Context, setting: str) -> Change:
 @functools.cache
 def _more_of_strace(program: str) -> list[str]:
     """Stops only at the calls that are asked for, and the stack of each, where this strace can."""
-    text = "".join(subprocess.run([program, option], capture_output=True, text=True, timeout=60).stdout for option in ("-V", "-h"))
+    said = [subprocess.run([program, option], capture_output=True, timeout=60).stdout for option in ("-V", "-h")]
+    text = b"".join(said).decode(errors="replace")
     return [*(["--seccomp-bpf"] if "seccomp-bpf" in text else []), *(["-k"] if "stack-trace=" in text else [])]
 
 

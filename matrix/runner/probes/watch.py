@@ -14,6 +14,7 @@ import resource
 import time
 from pathlib import Path
 
+from matrix.kernel_text import kernel_text
 from matrix.runner.probes.change import INFINITE, Prepared
 
 MAX_PROCESSES, MAX_THREADS = 64, 256
@@ -69,7 +70,7 @@ class Watch:
         if pid in self.seen:
             return self.seen[pid].name
         with contextlib.suppress(OSError):
-            return Path(f"/proc/{pid}/comm").read_text().strip()
+            return kernel_text(f"/proc/{pid}/comm").strip()
         return ""
 
     def _is_starting(self, seen: Seen) -> bool:
@@ -88,7 +89,7 @@ class Watch:
             return False
         if exe != seen.exe:
             seen.exe, seen.environ, seen.bare = exe, self._environ(folder), False
-        self._status(seen, (folder / "status").read_text(errors="replace"))
+        self._status(seen, kernel_text(folder / "status"))
         change = self.prepared.total
         for name in change.rlimits:
             soft = resource.prlimit(seen.pid, getattr(resource, name))[0]
@@ -99,17 +100,17 @@ class Watch:
         if change.maps or change.maps_not or change.uses_malloc or change.cpus:
             seen.libraries |= {Path(line.split(maxsplit=5)[-1]).name for line in _lines(folder / "maps") if "/" in line}
         if change.memory_limit_bytes or change.cpu_share or change.pids:
-            seen.in_group = self.token in (folder / "cgroup").read_text()
+            seen.in_group = self.token in kernel_text(folder / "cgroup")
         if change.tmpfs:
             seen.mounts = _tmpfs(folder, change.tmpfs)
         if change.to_file:
-            seen.terminal = seen.terminal or (folder / "stat").read_text().rpartition(")")[2].split()[4] != "0"
+            seen.terminal = seen.terminal or kernel_text(folder / "stat").rpartition(")")[2].split()[4] != "0"
             seen.output = str((folder / "fd" / "1").readlink())
         return True
 
     def _environ(self, folder: Path) -> dict[str, str]:
         wanted = {*self.prepared.total.env, *self.prepared.total.unset}
-        pairs = (entry.partition("=") for entry in (folder / "environ").read_text(errors="surrogateescape").split("\0"))
+        pairs = (entry.partition("=") for entry in kernel_text(folder / "environ").split("\0"))
         return {name: value for name, _, value in pairs if name in wanted}
 
     def _status(self, seen: Seen, text: str) -> None:
@@ -130,7 +131,7 @@ def lower(first: int, second: int) -> int:
 
 
 def _lines(path: Path) -> list[str]:
-    return path.read_text(errors="replace").splitlines()
+    return kernel_text(path).splitlines()
 
 
 def _tmpfs(folder: Path, wanted: dict[str, int]) -> dict[str, int]:

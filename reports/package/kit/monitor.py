@@ -60,7 +60,7 @@ def arguments() -> argparse.Namespace:
 def follow(child: subprocess.Popen[bytes], folder: Path, started: float, options: argparse.Namespace) -> tuple[str, int]:
     """Until it has ended; who ended it, and the most that its processes held."""
     peak, written, silent_since = 0, -1, started
-    with open(folder / "memory.csv", "w", encoding="utf-8") as curve:  # noqa: PTH123
+    with open(folder / "memory.csv", "w", encoding="utf-8", errors="replace") as curve:  # noqa: PTH123
         curve.write("time,step,pid,role,rank,device,kind,bytes\n")
         while child.poll() is None:
             now = time.monotonic()
@@ -111,7 +111,8 @@ def from_proc() -> dict[int, tuple[int, int, int]]:
 
 
 def from_ps() -> dict[int, tuple[int, int, int]]:
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,sess=,rss="], capture_output=True, text=True, check=False).stdout
+    asked = ["ps", "-A", "-o", "pid=,ppid=,sess=,rss="]
+    listed = subprocess.run(asked, capture_output=True, text=True, errors="replace", check=False).stdout
     rows: list[list[str]] = [line.split() for line in listed.splitlines()]
     return {int(row[0]): (int(row[1]), int(row[2], 16), int(row[3]) * 1024) for row in rows if len(row) == 4}
 
@@ -133,7 +134,7 @@ def oom_kills() -> int | None:
     group = os.environ.get("REPLAY_GROUP")
     for name in ("memory.oom_control", "memory.events"):
         try:
-            for line in Path(group or "/nonexistent", name).read_text().splitlines():
+            for line in Path(group or "/nonexistent", name).read_text(errors="replace").splitlines():
                 if line.startswith("oom_kill "):
                     return int(line.split()[1])
         except OSError:

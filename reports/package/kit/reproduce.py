@@ -24,7 +24,7 @@ HANGS = ("startup", "idle", "stall")
 
 def main() -> int:
     options = arguments()
-    recorded = json.loads((HERE / "scripts" / "replay.json").read_text(encoding="utf-8"))["cells"]
+    recorded = json.loads((HERE / "scripts" / "replay.json").read_text(encoding="utf-8", errors="replace"))["cells"]
     fills = dict(pair.partition("=")[::2] for pair in options.fill)
     wanted = [name for name in ("failing", "surviving") if options.which in ("both", name)]
     for name in [name for name in wanted if name not in recorded]:
@@ -76,7 +76,7 @@ def run(cell: dict[str, Any], folder: Path, fills: dict[str, str], options: argp
     shell = ["sh", str(HERE / "scripts" / "isolate.sh"), *limits, *monitor]
     subprocess.run(shell, cwd=filled(cell["cwd"], places, fills), env={"PYTHONUNBUFFERED": "1", **os.environ, **env}, check=False)
     try:
-        return json.loads((folder / "ending.json").read_text(encoding="utf-8"))
+        return json.loads((folder / "ending.json").read_text(encoding="utf-8", errors="replace"))
     except OSError:
         print(f"  {argv[0]} could not be started; is it installed here? Choose an interpreter with --python", file=sys.stderr)
         return None
