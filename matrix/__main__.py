@@ -262,6 +262,7 @@ def summary(verdict: Verdict, where: Path) -> str:
     lines += [
         f"not a fix: {' '.join(f'{n}={v}' for n, v in fix.set.items())} only hides it" for fix in verdict.other_fixes if fix.kind == "hides"
     ]
+    lines += [f"note: {note}" for note in verdict.kept_files]
     return "\n".join([*lines, f"report: {where / 'report.html'}  {where / 'report.md'}"])
 
 

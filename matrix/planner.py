@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import shutil
 import threading
 import time
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from matrix import earlier_deaths, observer_control, records
-from matrix.assembly import CAN_BIND, Assembly, Holders, usable_cpus
+from matrix.assembly import CAN_BIND, Assembly, Holders, usable_cpus, working_folder
 from matrix.diagnosis import catalogue, judge, probing, ranking, samples, slow, suspects
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.clusters import Crashes
@@ -29,6 +30,7 @@ from matrix.runner import probes
 from matrix.runner.attempt import Live
 from matrix.runner.leftovers import remove_registrations
 from matrix.runner.probes.checks import hook_records
+from matrix.safekeeping import Safekeeping
 from matrix.search import Search
 from matrix.spec import Spec
 
@@ -68,9 +70,11 @@ class Planner:
         self._wall_before_s = 0.0
         self._verdict: Verdict | None = None
         self._log_rankings = earlier_deaths.rank_by_log(spec)
+        self._safe = Safekeeping(self.folder, working_folder(spec), _named_paths(spec))
         self._shares: dict[str, float] = {}  # of the causes, by the first death alone
         self._suspected = ""  # the attempt whose death was told to the search
         self._no_probe: dict[str, str] = {}  # probe -> why it cannot be had here
+        self._safe.recover()  # before incomplete attempts go: their files tell until when they ran
         self._next_number = self._highest_number() + 1
         self._adopt_folder()
 
@@ -79,9 +83,11 @@ class Planner:
 
         Raises RunnerError and OSError when the surroundings fail."""
         self._write(self._case(), complete=False)
+        self._safe.begin()
         while not asked_to_end.is_set():
             self._fill()
             if not self.pool.running:
+                self._safe.end()
                 return self._write(self._case(), complete=True)
             observation = self.pool.wait(TICK_S)
             if observation is not None:
@@ -96,7 +102,11 @@ class Planner:
             observation = self.pool.wait(TICK_S)
             if observation is not None and observation.exit.ended_by != "interrupt":
                 self._take(observation)
+            elif observation is not None:
+                self._safe.note_attempt(observation.attempt, [])
             self.view.refresh(self.pool.running)
+        self._safe.put_back()
+        self._safe.end()
         return self._write(self._case(), complete=False)
 
     # -------------------------------------------------------------- asking
@@ -222,6 +232,9 @@ class Planner:
 
     # -------------------------------------------------------------- telling
     def _take(self, observation: Observation) -> None:
+        self._safe.note_attempt(observation.attempt, [])
+        if not self.pool.running:
+            self._safe.put_back()
         self._remember(observation)
         self._tell(observation)
 
@@ -312,7 +325,7 @@ class Planner:
         observer = observer_control.result(
             self.observations, self.outcomes, dict(self.spec.known_bad), wanted=self.spec.evidence.control, complete=complete
         )
-        verdict = dataclasses.replace(verdict, observer=observer)
+        verdict = dataclasses.replace(verdict, observer=observer, kept_files=self._safe.notes)
         records.write(self.folder / "verdict.json", verdict)
         self._verdict = verdict
         return verdict
@@ -376,3 +389,11 @@ class Planner:
 
     def _attempt_folders(self) -> list[Path]:
         return sorted((self.folder / "attempts").glob("[0-9]*-*"))
+
+
+def _named_paths(spec: Spec) -> list[Path]:
+    """Files and folders outside of the working folder that the command names: the program may write there."""
+    cwd = working_folder(spec)
+    words = [word.split("=", 1)[-1] for word in [*spec.run.command[1:], *spec.run.env.values()]]
+    paths = [(cwd / word).resolve() for word in words if os.sep in word and "{" not in word and "\0" not in word]
+    return [path for path in paths if not path.is_relative_to(cwd) and not cwd.is_relative_to(path) and path.exists()]

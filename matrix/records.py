@@ -742,6 +742,7 @@ class Verdict:
     observer: ObserverControl | None = None  # None: not decided yet
     pattern: CrashPattern | None = None  # None: nothing died, or no step of a death is known
     outcomes: dict[str, Outcome] = dataclasses.field(default_factory=dict)  # what each attempt was judged to be, by its id; {}: not written
+    kept_files: list[str] = dataclasses.field(default_factory=list)  # sentences: files of the user's that attempts changed
     differences: list[str] = dataclasses.field(default_factory=list)  # from an observed death that no run repeated; []: none is open
     schema: str = "matrix.verdict/1"
 
