@@ -21,8 +21,20 @@ import click
 from matrix import _stop as ended_at_once
 from matrix.completion import names
 from matrix.completion.command import completion
-from matrix.console import BAD_INPUT, INTERRUPTED, WRONG, any_letter_can_be_printed, asked_to_end, complain, errors, fail, signals_interrupt
+from matrix.console import (
+    BAD_INPUT,
+    INTERRUPTED,
+    SURROUNDINGS,
+    WRONG,
+    any_letter_can_be_printed,
+    asked_to_end,
+    complain,
+    errors,
+    fail,
+    signals_interrupt,
+)
 from matrix.doctor.command import doctor
+from matrix.evidence.own_limits import bound_bytes, lift_limits, why_no_pictures
 from matrix.explain.command import explain
 from matrix.propose.command import init
 from matrix.watch.command import watch
@@ -42,6 +54,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is ended_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on each command ends tidily
     any_letter_can_be_printed()
+    lift_limits()
 
 
 @main.command()
@@ -113,7 +126,7 @@ def report(run_folders: tuple[Path, ...], form: str | None, compare: bool) -> No
         if form:
             click.echo(reports.compare_json(*found) if compare else reports.export(found[0], form), nl=False)
         else:
-            for path in reports.compare(*found) if compare else reports.write(found[0]):
+            for path in reports.compare(*found) if compare else write_report(found[0]):
                 click.echo(path)
 
 
@@ -242,10 +255,12 @@ def execute(spec: Spec, where: Path, jobs: int | None) -> None:
     interrupted = asked.is_set() and not verdict.complete
     if interrupted:
         complain(f"interrupted; what is complete is kept. Go on with: {resume_command()}")
-    write_report(where)
+    else:
+        click.echo(summary(verdict))
+    draw_report(where)
     if interrupted:
         sys.exit(INTERRUPTED)
-    click.echo(summary(verdict, where))
+    click.echo(f"report: {where / 'report.html'}  {where / 'report.md'}")
 
 
 def resume_command() -> str:
@@ -253,7 +268,7 @@ def resume_command() -> str:
     return shlex.join(["python", "-m", "matrix", *words, *([] if "--resume" in words else ["--resume"])])
 
 
-def summary(verdict: Verdict, where: Path) -> str:
+def summary(verdict: Verdict) -> str:
     lines = ["", verdict.status_text]
     lines += [f"  {entry.probability:6.1%}  {entry.cause} ({entry.grade}): {entry.summary}" for entry in verdict.ranking[:3]]
     if verdict.fix:
@@ -263,13 +278,24 @@ def summary(verdict: Verdict, where: Path) -> str:
         f"not a fix: {' '.join(f'{n}={v}' for n, v in fix.set.items())} only hides it" for fix in verdict.other_fixes if fix.kind == "hides"
     ]
     lines += [f"note: {note}" for note in verdict.kept_files]
-    return "\n".join([*lines, f"report: {where / 'report.html'}  {where / 'report.md'}"])
+    return "\n".join(lines)
+
+
+def draw_report(where: Path) -> None:
+    """Write the report; the verdict was printed before, so that a lack of memory here hides no answer."""
+    try:
+        write_report(where)
+    except MemoryError:
+        space = bound_bytes()
+        limit = f" (its address space is limited to {space >> 20} MiB)" if space else ""
+        again = f"python -m matrix report {shlex.quote(str(where))}"
+        fail(f"no memory was left for the report{limit}; the verdict is kept. Elsewhere: {again}", SURROUNDINGS)
 
 
 def write_report(where: Path) -> list[Path]:
     import reports
 
-    return reports.write(where)
+    return reports.write(where, why_no_pictures=why_no_pictures())
 
 
 def load(path: Path, search: Mapping[str, str | int | None] | None = None, overrides: tuple[str, ...] = ()) -> Spec:

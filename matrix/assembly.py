@@ -142,6 +142,10 @@ def rlimits(limits: SpecLimits) -> dict[str, tuple[int, int]]:
         "RLIMIT_NOFILE": limits.nofile,
         "RLIMIT_STACK": limits.stack_bytes,
         "RLIMIT_CORE": limits.core_bytes,
+        "RLIMIT_AS": limits.address_space_bytes,
+        "RLIMIT_DATA": limits.data_bytes,
+        "RLIMIT_FSIZE": limits.file_size_bytes,
+        "RLIMIT_NPROC": limits.processes,
     }
     both = {name: (value, value) for name, value in found.items() if value is not None}
     if limits.cpu_time_s is None:

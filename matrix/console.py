@@ -13,6 +13,8 @@ from typing import NoReturn
 
 import click
 
+from matrix.evidence.own_limits import bound_bytes, limit_behind
+
 WRONG, BAD_INPUT, SURROUNDINGS, INTERRUPTED = 1, 2, 3, 130
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -33,7 +35,12 @@ def errors(remedy: str = "put that right and try again") -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains once more when it flushes at its end
         fail("interrupted: nobody reads the output any more", INTERRUPTED)
     except OSError as problem:
-        fail(f"{problem.filename or 'the system'}: {problem.strerror}; {remedy}", SURROUNDINGS)
+        why = limit_behind(problem)
+        fail(f"{problem.filename or 'the system'}: {problem.strerror}{why}; {remedy}", SURROUNDINGS)
+    except (MemoryError, ImportError) as problem:  # a library that finds no room cannot be imported
+        if bound_bytes() is None:
+            raise
+        fail(f"no memory is left{limit_behind(problem)}; {remedy}", SURROUNDINGS)
     except KeyboardInterrupt:
         fail("interrupted", INTERRUPTED)
 

@@ -6,7 +6,7 @@ import statistics
 
 from matrix import records
 from matrix.assembly import CAN_BIND, command, usable_cpus, working_folder
-from matrix.evidence import machine
+from matrix.evidence import machine, own_limits
 from matrix.executors.local import automatic_jobs
 from matrix.folder import NoSuchRun, latest
 from matrix.records import AxisPlan, Observation, Plan, describe_cell
@@ -53,6 +53,7 @@ def notices(spec: Spec, jobs: int) -> list[str]:
         found.append("limits.cpus is not enforced: this system cannot bind a process to processors")
     elif spec.limits.cpus and spec.limits.cpus > usable:
         found.append(f"limits.cpus asks for {spec.limits.cpus}, and this tool may use {usable}: each attempt has those")
+    found += own_limits.describe_inherited()
     if why := cgroup.why_not():
         found.append(f"no memory cgroup can be made here ({why}): a watchdog ends what passes its memory limit")
     return found

@@ -16,7 +16,7 @@ from reports.estimate import estimate
 from reports.folder import RunFolder
 from reports.grid import crash_set, grid, picture
 from reports.model import Block, Line, Para, Plot, Row, Section, Span, Table, line, strong
-from reports.text import rate_of, sentence
+from reports.text import one_line, rate_of, sentence
 
 NAMES = ("matrix", "endings", "pattern", "hazard", "memory", "memory-steps", "processes", "timeline")
 
@@ -47,6 +47,21 @@ def draw(folder: RunFolder, rows: Sequence[CellRow]) -> Drawings:
         attempts=_attempts(folder, rows, files),
         files=files,
         problems=chosen.problems,
+    )
+
+
+def without_pictures(folder: RunFolder, rows: Sequence[CellRow], why: str) -> Drawings:
+    """The same where nothing can be drawn: no memory, or a library that cannot be loaded."""
+    said = f"No pictures were drawn: {one_line(why)}"
+    table = attempts(folder, rows)
+    return Drawings(
+        picture=[],
+        endings=[],
+        when=None,
+        memory=Section("memory", "Memory", [Para(line(sentence(said)))]),
+        attempts=Section("attempts", "All attempts", [table]) if table else None,
+        files={},
+        problems=[said],
     )
 
 

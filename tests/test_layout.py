@@ -18,7 +18,7 @@ NEVER_IN_MATRIX = ("torch", "faiss", "threadpoolctl", "sklearn", "trainer")
 ROOMS: dict[str, set[str]] = {
     "records": set(),
     "kernel_text": set(),
-    "console": {"spec", "folder", "runner"},
+    "console": {"spec", "folder", "runner", "evidence"},
     "spec": {"records"},
     "evidence": {"records"},
     "runner": {"records", "evidence"},
@@ -66,6 +66,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "__main__": {
         "console",
+        "evidence",
         "doctor",
         "watch",
         "propose",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from matrix.doctor.finding import NotSeen, Seen, check
 from matrix.doctor.place import Place, size
+from matrix.evidence.own_limits import inherited_limits
 from matrix.kernel_text import kernel_text
 from matrix.runner import cgroup
 
@@ -22,7 +23,7 @@ def limit(name: str) -> tuple[int, int]:
     """Soft and hard, of this process and what it starts.  Raises NotSeen."""
     if not hasattr(resource, name):
         raise NotSeen(f"this system has no {name}")
-    return resource.getrlimit(getattr(resource, name))
+    return inherited_limits().get(name) or resource.getrlimit(getattr(resource, name))
 
 
 def shown(value: int, *, of_bytes: bool = False) -> str:

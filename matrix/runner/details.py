@@ -10,6 +10,7 @@ from pathlib import Path
 from matrix.evidence import environment, fault, log, messages, metrics, trends
 from matrix.evidence.crash import Crash
 from matrix.evidence.environment import END, HookFacts
+from matrix.evidence.own_limits import inherited_limits
 from matrix.evidence.signals import SignalWatch
 from matrix.records import CrashDump, Exit, Fault, Message, Metric, ProcessMemory, ProcessSettings, ShortFile, SignalSent, Trend
 
@@ -72,7 +73,7 @@ def stack_limit(settings: list[ProcessSettings], pid: int | None) -> int | None:
     for seen in settings:
         if seen.pid == pid:
             return next((bound.soft for bound in seen.bounds if bound.name == "stack"), None)
-    soft = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    soft = inherited_limits()["RLIMIT_STACK"][0]
     return None if soft == resource.RLIM_INFINITY else soft
 
 

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from matrix.evidence import own_limits
 from matrix.runner import cgroup
 
 SHORT_TEMP = Path("/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir())  # long paths are too long for multiprocessing's sockets
@@ -145,7 +146,8 @@ class Guardian:
         """Start one child; its program writes to the given descriptors, which stay open here.  Raises RunnerError."""
         read, write = os.pipe()
         try:
-            self._send(vars(launch), [stdout, stderr, write])
+            limits = {"rlimits": own_limits.with_inherited(launch.rlimits)}
+            self._send({**vars(launch), **limits}, [stdout, stderr, write])
         except RunnerError:
             os.close(read)
             raise

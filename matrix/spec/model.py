@@ -136,6 +136,14 @@ class Limits(Section):
     core_bytes: BytesFrom0 | None = Field(default=None, alias="core", description="Largest core file; 0 for none.")
     pids: int | None = Field(default=None, ge=1, description="Processes and threads.")
     cpu_time_s: Seconds | None = Field(default=None, alias="cpu_time", description="Processor time of a process.")
+    address_space_bytes: Bytes | None = Field(
+        default=None, alias="address_space", description="Address space of a process (ulimit -v): all that it maps, used or not."
+    )
+    data_bytes: Bytes | None = Field(default=None, alias="data", description="Heap and private mappings of a process (ulimit -d).")
+    file_size_bytes: Bytes | None = Field(default=None, alias="file_size", description="Largest file that a process may write (ulimit -f).")
+    processes: int | None = Field(
+        default=None, ge=1, description="Processes and threads of the user (ulimit -u; not for root); pids counts those of the attempt."
+    )
 
 
 class Executor(Section):

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from matrix.evidence import own_limits
 from matrix.runner.attempt import HOOK
 from matrix.runner.cgroup import Group
 from matrix.runner.launcher import Child, Ended, inherited
@@ -142,6 +143,9 @@ class Launched:
             for folder in group.folders if group else ():
                 with contextlib.suppress(OSError):
                     (folder / "cgroup.procs").write_text("0")
+            for name, pair in own_limits.limits_of_children().items():
+                with contextlib.suppress(OSError, ValueError):
+                    resource.setrlimit(getattr(resource, name), pair)
             if core_bytes is not None:
                 with contextlib.suppress(OSError, ValueError):
                     resource.setrlimit(resource.RLIMIT_CORE, (core_bytes, resource.getrlimit(resource.RLIMIT_CORE)[1]))

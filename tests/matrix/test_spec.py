@@ -40,7 +40,8 @@ known_bad: {accum: 16, bs: 32, threads: 2, mining: sync, omp: plain, shuffle: sh
 known_good: {mining: "off"}
 observed: [{cell: {accum: 4}, died: true, step: 117, log: old/run.log}]
 search: {strategy: adaptive, confidence: 0.95, max_runs: 60, max_wall: 30m, seed: 0}
-limits: {wall: 10m, startup: 5m, idle: 60s, stall: 10m, memory: 6GiB, cpus: 2, nofile: 1024, stack: 8MiB, core: 0, pids: 99, cpu_time: 1h}
+limits: {wall: 10m, startup: 5m, idle: 60s, stall: 10m, memory: 6GiB, cpus: 2, nofile: 1024, stack: 8MiB, core: 0, pids: 99, cpu_time: 1h,
+         address_space: 8GiB, data: 4GiB, file_size: 2GiB, processes: 500}
 executor: {kind: local, jobs: auto}
 evidence: {hook: false}
 """
@@ -90,6 +91,10 @@ def test_every_key_of_the_file_arrives(tmp_path: Path) -> None:
         "core_bytes": 0,
         "pids": 99,
         "cpu_time_s": 3600.0,
+        "address_space_bytes": 8 * 1024**3,
+        "data_bytes": 4 * 1024**3,
+        "file_size_bytes": 2 * 1024**3,
+        "processes": 500,
     }
     assert (spec.executor.kind, spec.executor.jobs, spec.evidence.hook) == ("local", "auto", False)
     assert (spec.source, spec.base_dir) == (tmp_path / "crash.yaml", tmp_path)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import resource
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from matrix.evidence.own_limits import inherited_limits
 
 INFINITE = -1  # as resource.RLIM_INFINITY
 
@@ -38,8 +39,7 @@ class Context:
 
     def limit(self, name: str) -> tuple[int, int]:
         """Soft and hard limit of the child; INFINITE where there is none."""
-        soft, hard = self.rlimits.get(name) or resource.getrlimit(getattr(resource, name))
-        return soft, hard
+        return self.rlimits.get(name) or inherited_limits()[name]
 
     def changed(self, change: Change) -> Context:
         """What the next probe starts from."""
