@@ -243,6 +243,8 @@ def execute(spec: Spec, where: Path, jobs: int | None) -> None:
     if spec.source:
         records.write_text(where / "spec.yaml", spec.source.read_text(encoding="utf-8", errors="replace"))
     click.echo(f"run folder: {where}")
+    for part in where.glob(".*.part"):  # of a tool that was killed while it wrote
+        part.unlink()
     complete = len(list((where / "attempts").glob("*/observation.json")))
     resumed = [f"{complete} attempts are complete; of those, what the same program is asked for again is not run again"] if complete else []
     for notice in [*plan.notices, *resumed]:
@@ -255,11 +257,18 @@ def execute(spec: Spec, where: Path, jobs: int | None) -> None:
     interrupted = asked.is_set() and not verdict.complete
     if interrupted:
         complain(f"interrupted; what is complete is kept. Go on with: {resume_command()}")
+    elif planner.edited:
+        complain(
+            f"{planner.edited} was changed while the matrix ran, so the runs before and after are of two programs. "
+            f"Runs of the program as it is now count when you go on with: {resume_command()}"
+        )
     else:
         click.echo(summary(verdict))
     draw_report(where)
     if interrupted:
         sys.exit(INTERRUPTED)
+    if planner.edited:
+        sys.exit(SURROUNDINGS)
     click.echo(f"report: {where / 'report.html'}  {where / 'report.md'}")
 
 

@@ -6,19 +6,21 @@ import hashlib
 import json
 import math
 import os
+import re
 import socket
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from matrix.records import Attempt, Cell, Trial
+from matrix.evidence.used_files import Given, words_that_name_files
+from matrix.records import Attempt, Cell, Observation, Trial, UsedFile
 from matrix.runner import probes
 from matrix.runner.attempt import Job, context
 from matrix.runner.launcher import inherited
 from matrix.runner.patience import Limits
 from matrix.spec import Spec
-from matrix.spec.fingerprint import fingerprint
+from matrix.spec.fingerprint import fingerprint, own_files
 from matrix.spec.model import Limits as SpecLimits
 from matrix.spec.placeholders import NAMES, fill
 
@@ -34,6 +36,7 @@ class Assembly:
         self.spec = spec
         self.folder = folder
         self.program = fingerprint(command(spec.run.command), working_folder(spec))
+        self._used: dict[str, list[UsedFile]] = {}  # by the hash of a cell
 
     def attempt(self, number: int, trial: Trial, cpus: list[int] | None) -> tuple[Attempt, Holders]:
         """The attempt with that number, and what its placeholders stand for."""
@@ -61,21 +64,37 @@ class Assembly:
         return attempt, holders
 
     def key(self, trial: Trial) -> str:
-        """Equal for attempts that answer the same question: everything that shapes what is observed, but not its number or its port."""
+        """Equal for attempts that answer the same question: the cell, the command and what shapes what is observed.
+
+        The number of an attempt, its port, the place of the program and its limits are no part of the question; `adoption` asks
+        whether the files of the program are the same, and whether an edited limit could have mattered."""
         spec = self.spec
         constant = spec.launch(trial.cell, max_steps=trial.max_steps, placeholders={name: f"<{name}>" for name in NAMES})
-        what = [
-            command(constant.argv),
-            constant.env,
-            str(working_folder(spec)),
-            trial.cell,
-            trial.max_steps,
-            trial.probes,
-            trial.watched,
-            self.program,
-        ]
-        how = [spec.run.model_dump(exclude={"command", "env", "cwd", "length"}), spec.limits.model_dump(), spec.evidence.model_dump()]
+        argv = [self._placeless(word) for word in command(constant.argv)]
+        env = {name: self._placeless(value) for name, value in constant.env.items()}
+        what = [argv, env, self._placeless(spec.run.cwd), trial.cell, trial.max_steps, trial.probes, trial.watched]
+        how = [spec.run.model_dump(exclude={"command", "env", "cwd", "length"}), spec.evidence.model_dump(exclude={"control"})]
         return hashlib.sha256(json.dumps([what, how], sort_keys=True).encode()).hexdigest()[:24]
+
+    def _placeless(self, word: str) -> str:
+        """The word without the place of the program, which may be moved."""
+        for place, name in ((working_folder(self.spec), "<cwd>"), (self.spec.base_dir.resolve(), "<spec>")):
+            word = re.sub(re.escape(str(place)) + r"(?=$|[/:,])", name, word) if len(place.parts) > 1 else word
+        return word
+
+    def files(self, attempt: Attempt, *, hook: bool) -> Given:
+        """Files of the program that can be told before it runs; without a hook also those that the same cell used before."""
+        cwd = working_folder(self.spec)
+        code = {str(path.resolve()) for path in own_files(attempt.argv, cwd)}
+        data = words_that_name_files(attempt.argv, attempt.env, cwd)
+        before = [] if hook else self._used.get(cell_hash(attempt.trial.cell), [])
+        code |= {str(cwd / file.name) for file in before if file.kind == "code"}
+        data += [str(cwd / file.name) for file in before if file.kind == "data"]
+        return Given(code=tuple(sorted(code)), data=tuple(data), output=str(self.folder))
+
+    def remember(self, observation: Observation) -> None:
+        """Keep which files an attempt used, for later attempts of its cell that have no hook."""
+        self._used.setdefault(cell_hash(observation.trial.cell), []).extend(observation.files)
 
     def job(self, attempt: Attempt, holders: Holders, *, longest_gap_s: float, stacks: bool) -> Job:
         """What the runner is given; `longest_gap_s`: between two steps of any surviving run so far."""
@@ -86,6 +105,7 @@ class Assembly:
             idle_s=_at_least(limits.idle_s, GAPS * longest_gap_s),
             stall_s=_at_least(limits.stall_s, GAPS * longest_gap_s),
         )
+        hook = spec.evidence.hook and attempt.trial.watched
         return Job(
             attempt=attempt,
             folder=self.folder / "attempts" / attempt.id,
@@ -98,10 +118,12 @@ class Assembly:
             pids=limits.pids,
             pty=spec.run.pty,
             unbuffered=spec.run.unbuffered,
-            hook=spec.evidence.hook and attempt.trial.watched,
+            hook=hook,
             core=spec.evidence.cores and attempt.trial.watched,
             watch=spec.evidence.watch and attempt.trial.watched,
             stacks=stacks,
+            files=self.files(attempt, hook=hook),
+            asked_limits=limits.model_dump(),
         )
 
     def unavailable(self, trial: Trial, cpus: list[int] | None = None) -> str | None:

@@ -1,7 +1,7 @@
 """The loop of a matrix: ask, run, tell, judge, write; the only module that knows how search and diagnosis alternate.
 
 Everything is on disk before the next step starts: an attempt is complete when its observation is there, and the
-verdict is rewritten after every attempt.  So whatever kills the tool, `--resume` adopts what is complete.
+verdict is rewritten after every attempt.  So whatever kills the tool, `--resume` adopts what is complete (`adoption.py`).
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import shutil
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 from matrix import earlier_deaths, observer_control, records
+from matrix.adoption import Sources, adopt, highest_number
 from matrix.assembly import CAN_BIND, Assembly, Holders, usable_cpus, working_folder
 from matrix.diagnosis import catalogue, judge, probing, ranking, samples, slow, suspects
 from matrix.diagnosis.case import Case
@@ -28,8 +27,6 @@ from matrix.executors.local import LocalPool
 from matrix.records import Attempt, Observation, Outcome, Trial, Verdict
 from matrix.runner import probes
 from matrix.runner.attempt import Live
-from matrix.runner.leftovers import remove_registrations
-from matrix.runner.probes.checks import hook_records
 from matrix.safekeeping import Safekeeping
 from matrix.search import Search
 from matrix.spec import Spec
@@ -47,6 +44,7 @@ class View(Protocol):
     def started(self, attempt: Attempt) -> None: ...
     def finished(self, attempt: str, trial: Trial, outcome: Outcome, learnt: str) -> None: ...
     def refresh(self, running: dict[str, Live]) -> None: ...
+    def note(self, text: str) -> None: ...
 
 
 class Planner:
@@ -74,8 +72,10 @@ class Planner:
         self._shares: dict[str, float] = {}  # of the causes, by the first death alone
         self._suspected = ""  # the attempt whose death was told to the search
         self._no_probe: dict[str, str] = {}  # probe -> why it cannot be had here
+        self.edited = ""  # the file of the program that was edited while the matrix ran
+        self._sources = Sources()
         self._safe.recover()  # before incomplete attempts go: their files tell until when they ran
-        self._next_number = self._highest_number() + 1
+        self._next_number = highest_number(self.folder) + 1
         self._adopt_folder()
 
     def run(self, asked_to_end: threading.Event) -> Verdict:
@@ -84,7 +84,7 @@ class Planner:
         Raises RunnerError and OSError when the surroundings fail."""
         self._write(self._case(), complete=False)
         self._safe.begin()
-        while not asked_to_end.is_set():
+        while not asked_to_end.is_set() and not self.edited:
             self._fill()
             if not self.pool.running:
                 self._safe.end()
@@ -232,7 +232,7 @@ class Planner:
 
     # -------------------------------------------------------------- telling
     def _take(self, observation: Observation) -> None:
-        self._safe.note_attempt(observation.attempt, [])
+        self._safe.note_attempt(observation.attempt, observation.files_written)
         if not self.pool.running:
             self._safe.put_back()
         self._remember(observation)
@@ -240,6 +240,8 @@ class Planner:
 
     def _remember(self, observation: Observation) -> None:
         self.observations.append(observation)
+        self._assembly.remember(observation)
+        self.edited = self.edited or self._sources.edited(observation)
         outcome = judge.outcome(observation)
         if outcome.signature:
             outcome = dataclasses.replace(outcome, signature=self._crashes.name(outcome.signature, observation))
@@ -345,14 +347,13 @@ class Planner:
 
     # -------------------------------------------------------------- resuming
     def _adopt_folder(self) -> None:
-        """Tell the search what is complete and of this program and specification; the rest of it is kept, and is no evidence."""
-        for part in self.folder.glob(".*.part"):  # of a tool that was killed while it wrote
-            part.unlink()
+        """Tell the search what counts for this program and specification, and people why the rest does not."""
+        adopted = adopt(self._assembly)
+        for note in adopted.notes:
+            self.view.note(note)
         with contextlib.suppress(OSError, ValueError):
             self._wall_before_s = records.read(Verdict, self.folder / "verdict.json").wall_s
-        for attempt, observation in self._complete():
-            if not self._asks(attempt):
-                continue
+        for attempt, observation in adopted.attempts:
             trial = dataclasses.replace(attempt.trial, id=self.search.new_id())
             self._trials[attempt.id] = trial
             self.environments[attempt.id] = attempt.env
@@ -362,33 +363,6 @@ class Planner:
         if self.observations:
             self._judge()
             self.view.expects(self.search.expected_runs(self._crash_rate()))
-
-    def _complete(self) -> Iterator[tuple[Attempt, Observation]]:
-        """Complete attempts by number; what is not complete is removed."""
-        for folder in self._attempt_folders():
-            try:
-                attempt = records.read(Attempt, folder / "attempt.json")
-                observation = records.read(Observation, folder / "observation.json")
-            except FileNotFoundError:  # it was not complete, and its processes may have ended when nobody was left to tidy up
-                remove_registrations({record["pid"] for record in hook_records(folder / "hook.jsonl")})
-                shutil.rmtree(folder)
-            except ValueError:  # of another version, or damaged: kept, and not used
-                continue
-            else:
-                yield attempt, observation
-
-    def _asks(self, attempt: Attempt) -> bool:
-        """Whether this specification would start that attempt in the same way."""
-        try:
-            return attempt.key == self._assembly.key(attempt.trial)
-        except ValueError:  # its cell is not on the grid any more
-            return False
-
-    def _highest_number(self) -> int:
-        return max((int(folder.name.split("-")[0]) for folder in self._attempt_folders()), default=0)
-
-    def _attempt_folders(self) -> list[Path]:
-        return sorted((self.folder / "attempts").glob("[0-9]*-*"))
 
 
 def _named_paths(spec: Spec) -> list[Path]:

@@ -510,6 +510,16 @@ class HeapError:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class UsedFile:
+    """A file that an attempt loaded or opened, with its content at that time."""
+
+    name: str  # relative to the working folder when it lies below
+    kind: Literal["code", "data", "elsewhere"]  # elsewhere: no part of the program, such as settings in a home folder
+    size: int
+    digest: str  # of its content; of a file over 64 MiB of its size, date and two ends; "": elsewhere
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class NotCollected:
     what: str
     why: str
@@ -563,6 +573,10 @@ class Observation:
     probes: list[ProbeResult] = dataclasses.field(default_factory=list)  # one for each probe of the trial
     heap_errors: list[HeapError] = dataclasses.field(default_factory=list)  # []: none, or not under valgrind
     not_collected: list[NotCollected] = dataclasses.field(default_factory=list)
+    files: list[UsedFile] = dataclasses.field(default_factory=list)  # of the program and its data; []: an older version wrote this
+    files_written: list[str] = dataclasses.field(default_factory=list)  # by this attempt, named like those
+    packages: list[str] = dataclasses.field(default_factory=list)  # installed packages that were loaded; []: no hook
+    asked_limits: dict[str, float | int | None] = dataclasses.field(default_factory=dict)  # of the specification; {}: not recorded
     schema: str = "matrix.observation/1"
 
 

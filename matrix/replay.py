@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from matrix import records
+from matrix.adoption import changed_file
 from matrix.assembly import Assembly
 from matrix.diagnosis import judge
 from matrix.executors.local import LocalPool, clean_up_after_the_dead
@@ -57,12 +58,13 @@ def replay(run: Path, wanted: str) -> Replayed:
         raise NoSuchRun(f"the working folder of {attempt.id}, {attempt.cwd}, is not there any more; put the program back to replay it")
     assembly = Assembly(in_place(load_spec(run / "spec.yaml"), attempt.cwd), run)
     folder = _fresh_folder(run, attempt.id)
+    notes = list(_notes(assembly, attempt, before))
     clean_up_after_the_dead()
     with LocalPool(1) as pool:
         pool.submit(_job(assembly, attempt, run, folder))
         after = pool.wait()
     assert after is not None  # without a time limit wait() gives an observation or raises
-    return Replayed(then=judge.outcome(before), now=judge.outcome(after), folder=folder, notes=list(_notes(assembly, attempt)))
+    return Replayed(then=judge.outcome(before), now=judge.outcome(after), folder=folder, notes=notes)
 
 
 def find(run: Path, wanted: str) -> tuple[Attempt, Observation]:
@@ -108,9 +110,10 @@ def _moved(word: str, name: str, run: Path, folder: Path) -> str:
     return old.sub(lambda _: str(folder), word.replace(str(run.resolve() / "attempts" / name), str(folder)))
 
 
-def _notes(assembly: Assembly, attempt: Attempt) -> Iterator[str]:
-    if assembly.program != attempt.program:
-        yield "the program was edited since; this replays it as it is now"
+def _notes(assembly: Assembly, attempt: Attempt, before: Observation) -> Iterator[str]:
+    changed = changed_file(before, attempt.cwd, before.files_written)
+    if changed or assembly.program != attempt.program:
+        yield f"the program was edited since{f' ({changed})' if changed else ''}; this replays it as it is now"
     if not attempt.trial.watched:
         yield "this attempt went without instruments, and so does its replay"
 

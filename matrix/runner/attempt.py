@@ -56,7 +56,8 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
 
     Raises RunnerError when the surroundings fail."""
     _make(job.folder)
-    records.write(f"{job.folder}/attempt.json", job.attempt, sync=False)  # without an observation it counts for nothing
+    asked_for = job.attempt
+    records.write(f"{job.folder}/attempt.json", asked_for, sync=False)  # without an observation it counts for nothing
     with contextlib.ExitStack() as undo:
         token, temp = guardian.token(), guardian.temp()
         undo.callback(guardian.give_back, temp)
@@ -75,7 +76,10 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
         raw = supervisor.run(guardian, stop, live or Live(attempt=job.attempt, started_monotonic=time.monotonic()))
         observation = observe(job.attempt, job.folder, raw)
         if observation.exit.ended_by != "interrupt":
-            records.write(f"{job.folder}/observation.json", observation, sync=observation.wall_s > WORTH_SYNCING_S)
+            sync = observation.wall_s > WORTH_SYNCING_S
+            if sync:  # an observation must not outlive its attempt.json
+                records.write(f"{job.folder}/attempt.json", asked_for)
+            records.write(f"{job.folder}/observation.json", observation, sync=sync)
         return observation
 
 
@@ -336,6 +340,8 @@ class Supervisor:
             paused_s=self.paused_s,
             starved_s=self.patience.starved_s,
             pty=self.job.pty,
+            files=self.job.files,
+            asked_limits=self.job.asked_limits,
         )
 
     def _now(self) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from matrix.evidence import cores
+from matrix.evidence.used_files import Given
 from matrix.records import Attempt
 from matrix.runner import probes
 from matrix.runner.patience import Limits
@@ -36,6 +37,8 @@ class Job:
     core: bool = True
     watch: bool = True  # False: no cgroup, no samples, nothing of the kernel's; only started, limited, followed by its output, and ended
     stacks: bool = False  # a whole core for native stacks: slower by the size of the process
+    files: Given = dataclasses.field(default_factory=Given)  # of the program, known before it runs
+    asked_limits: dict[str, float | int | None] = dataclasses.field(default_factory=dict)  # as the specification has them
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -17,6 +17,7 @@ from matrix.evidence.fault import Clock
 from matrix.evidence.kernel import SystemLog
 from matrix.evidence.settings import with_mappings
 from matrix.evidence.signals import SignalWatch
+from matrix.evidence.used_files import Given, Used, used_files
 from matrix.records import (
     Attempt,
     Death,
@@ -80,6 +81,8 @@ class Raw:
     paused_s: float
     starved_s: float
     pty: bool = False  # one terminal instead of two pipes: all of its output is in stdout.log
+    files: Given = dataclasses.field(default_factory=Given)  # of the program, known before it ran
+    asked_limits: dict[str, float | int | None] = dataclasses.field(default_factory=dict)  # of the specification
 
 
 def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
@@ -125,6 +128,9 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     signals, exits = _traced(folder, raw)
     missing += checks.not_held(probed) + checks.blind_spots(raw.probes.prepared)
     ended = _deaths(raw, ending, events, roles, kernel_lines, errors)
+    used = _used_files(attempt, folder, raw, mapped)
+    if not used.complete:
+        missing.append(NotCollected(what="some files of the program", why="a process opened more files than the hook writes down"))
     return Observation(
         attempt=attempt.id,
         key=attempt.key,
@@ -169,7 +175,21 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         probes=probed,
         heap_errors=traces.heap_errors(folder) if "valgrind" in raw.probes.prepared.each else [],
         not_collected=missing,
+        files=used.files,
+        files_written=used.written,
+        packages=used.packages,
+        asked_limits=raw.asked_limits,
     )
+
+
+def _used_files(attempt: Attempt, folder: Path, raw: Raw, mapped: list[str]) -> Used:
+    """Files of the program; a library that another library loaded is seen in the memory map alone."""
+    path = folder / "hook.jsonl"
+    records = checks.hook_records(path) if raw.hook else []
+    below = os.path.realpath(attempt.cwd) + "/"
+    own = [name for name in mapped if name.startswith(below) and "site-packages" not in name]
+    libraries = [{"kind": "file", "use": "native", "path": name} for name in own]
+    return used_files([*records, *libraries], raw.files, cwd=attempt.cwd, started_unix_s=raw.started_unix_s)
 
 
 def _exit(raw: Raw) -> Exit:

@@ -54,6 +54,9 @@ class LiveView:
         line = result_line(number(attempt), trial.purpose, cell, words.describe(outcome), outcome.kind)
         self._terminal.say(ansi(line, colour=self._colour))
 
+    def note(self, text: str) -> None:
+        self._terminal.say(words.clean(f"note: {text}"))
+
     def refresh(self, running: Mapping[str, Live]) -> None:
         now = self._now()
         for name, live in running.items():

@@ -35,6 +35,9 @@ class PlainView:
     def refresh(self, running: Mapping[str, Live]) -> None:
         pass
 
+    def note(self, text: str) -> None:
+        print(f"note: {text}", file=self._out)
+
     def __enter__(self) -> PlainView:
         return self
 

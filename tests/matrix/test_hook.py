@@ -197,3 +197,43 @@ def test_it_imports_nothing_that_takes_long(tmp_path: Path) -> None:
     plain = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     added = set(eval(run(tmp_path, "-c", code).stdout)) - set(eval(plain.stdout))
     assert added <= {"sitecustomize", "faulthandler", "atexit", "_signal", "time", "resource", "__future__"}
+
+
+# ------------------------------------------------------------------ files
+def test_files_are_recorded_once_for_each_use_and_packages_by_name(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.mkdir()
+    (program / "part.py").write_text("")
+    (program / "in.txt").write_text("")
+    (program / "job.py").write_text(
+        "import part, pathlib, click\n"
+        "for _ in range(3): open('in.txt').close(); pathlib.Path('out.txt').write_text('x')\n"
+        "import importlib; importlib.reload(part)\n"
+    )
+    done = subprocess.run([sys.executable, "job.py"], cwd=program, env=environment(tmp_path), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = [(Path(record["path"]).name, record["use"]) for record in records(tmp_path, "file")]
+    assert sorted(found) == [("in.txt", "read"), ("job.py", "read"), ("out.txt", "write"), ("part.py", "read")]
+    assert "click" in [record["name"] for record in records(tmp_path, "package")]
+
+
+def test_a_million_files_do_not_fill_the_record_and_leave_room_for_others(tmp_path: Path) -> None:
+    program = "import os\nfor n in range(2100):\n  try: open(f'/nowhere/{n}')\n  except OSError: pass\nos.environ['OMP_NUM_THREADS'] = '1'"
+    run(tmp_path, "-c", program).check_returncode()
+    assert [record["use"] for record in records(tmp_path, "file")].count("more") == 1
+    assert len(records(tmp_path, "file")) == 2001 and len(records(tmp_path, "env")) == 1
+
+
+def test_a_file_that_cannot_be_opened_has_the_same_traceback_as_without_the_hook(tmp_path: Path) -> None:
+    code = "import pathlib\npathlib.Path('/nowhere').read_text()"
+    plain = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run(tmp_path, "-c", code).stderr == plain.stderr != ""
+
+
+def test_the_last_things_that_an_interpreter_does_may_open_files(tmp_path: Path) -> None:
+    code = (
+        "import atexit, sys\nclass Late:\n  def __del__(self, o=open):\n    o('/dev/null').close(); print('closed')\n"
+        "sys.keep = Late()\natexit.register(lambda: open('/dev/null').close())"
+    )
+    done = run(tmp_path, "-c", code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "closed\n", "")
