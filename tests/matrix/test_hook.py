@@ -201,8 +201,9 @@ def test_it_imports_nothing_that_takes_long(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------ files
 def test_files_are_recorded_once_for_each_use_and_packages_by_name(tmp_path: Path) -> None:
-    program = tmp_path / "program"
+    program, folder = tmp_path / "program", tmp_path / "attempt"
     program.mkdir()
+    folder.mkdir()
     (program / "part.py").write_text("")
     (program / "in.txt").write_text("")
     (program / "job.py").write_text(
@@ -210,11 +211,11 @@ def test_files_are_recorded_once_for_each_use_and_packages_by_name(tmp_path: Pat
         "for _ in range(3): open('in.txt').close(); pathlib.Path('out.txt').write_text('x')\n"
         "import importlib; importlib.reload(part)\n"
     )
-    done = subprocess.run([sys.executable, "job.py"], cwd=program, env=environment(tmp_path), capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "job.py"], cwd=program, env=environment(folder), capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
-    found = [(Path(record["path"]).name, record["use"]) for record in records(tmp_path, "file")]
+    found = [(Path(record["path"]).name, record["use"]) for record in records(folder, "file")]
     assert sorted(found) == [("in.txt", "read"), ("job.py", "read"), ("out.txt", "write"), ("part.py", "read")]
-    assert "click" in [record["name"] for record in records(tmp_path, "package")]
+    assert "click" in [record["name"] for record in records(folder, "package")]
 
 
 def test_a_million_files_do_not_fill_the_record_and_leave_room_for_others(tmp_path: Path) -> None:
@@ -232,8 +233,9 @@ def test_a_file_that_cannot_be_opened_has_the_same_traceback_as_without_the_hook
 
 def test_the_last_things_that_an_interpreter_does_may_open_files(tmp_path: Path) -> None:
     code = (
-        "import atexit, sys\nclass Late:\n  def __del__(self, o=open):\n    o('/dev/null').close(); print('closed')\n"
-        "sys.keep = Late()\natexit.register(lambda: open('/dev/null').close())"
+        "import atexit, os, sys\nclass Late:\n  def __del__(self, opened=os.open, write=os.write):\n"
+        "    opened('/dev/null', 0); write(1, b'closed ')\n"
+        "late = Late(); sys.late = Late(); atexit.register(lambda: open('/dev/null').close())"
     )
     done = run(tmp_path, "-c", code)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "closed\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "closed closed ", "")
