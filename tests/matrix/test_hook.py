@@ -238,4 +238,6 @@ def test_the_last_things_that_an_interpreter_does_may_open_files(tmp_path: Path)
         "late = Late(); sys.late = Late(); atexit.register(lambda: open('/dev/null').close())"
     )
     done = run(tmp_path, "-c", code)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "closed closed ", "")
+    plain = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (plain.returncode, plain.stdout, plain.stderr)
+    assert "closed" in done.stdout

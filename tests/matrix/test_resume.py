@@ -40,7 +40,7 @@ from tests.matrix.command_line import (
 PROGRAM = """
 import os, pathlib, sys, time
 number = sys.argv[1]
-with open("started.log", "a") as log:
+with open("LOG", "a") as log:
     log.write(f"{number} {os.getpid()}\\n")
 pathlib.Path(f"/dev/shm/__KMP_REGISTERED_LIB_{os.getpid()}_{os.getuid()}").write_text("0x1-cafe-libomp.so")
 print("step 1", flush=True)
@@ -62,6 +62,7 @@ class Place:
 
     def __init__(self, folder: Path, *, work_s: float, jobs: int = 2) -> None:
         self.folder = folder
+        self.log = folder.with_name(f"{folder.name}-started.log")  # elsewhere: files of the program get their old content back
         self.tools: list[int] = []
         self.program(work_s)
         content = {
@@ -72,7 +73,7 @@ class Place:
         specification(folder, content)
 
     def program(self, work_s: float) -> None:
-        (self.folder / "job.py").write_text(PROGRAM.replace("WORK", str(work_s)))
+        (self.folder / "job.py").write_text(PROGRAM.replace("WORK", str(work_s)).replace("LOG", str(self.log)))
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         resumable = list(self.folder.glob("runs/*/*/attempts"))
@@ -91,8 +92,8 @@ class Place:
 
     def started(self) -> list[tuple[int, int]]:
         """Number of the attempt and pid, of every start of the program."""
-        log = self.folder / "started.log"
-        return [(int(number), int(pid)) for number, pid in map(str.split, log.read_text().splitlines())] if log.exists() else []
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [(int(number), int(pid)) for number, pid in map(str.split, lines)]
 
     def left(self) -> list[str]:
         pids = [pid for _, pid in self.started()]

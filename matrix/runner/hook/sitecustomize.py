@@ -395,7 +395,7 @@ def program_started(args: tuple[Any, ...]) -> None:
             note_file(path, "read")
 
 
-def audit(event: str, args: tuple[Any, ...], handler_of: Callable[[str], Any] = {
+handlers: dict[str, Callable[[tuple[Any, ...]], Any]] = {
     "open": file_opened,
     "import": module_imported,
     "ctypes.dlopen": library_loaded,
@@ -404,9 +404,13 @@ def audit(event: str, args: tuple[Any, ...], handler_of: Callable[[str], Any] = 
     "subprocess.Popen": program_started,
     "os.posix_spawn": program_started,
     "os.exec": program_started,
-}.get) -> None:  # fmt: skip
-    """Called for every event of the interpreter, up to its last moment, when the names of a module are gone."""
-    if (handler := handler_of(event)) is not None:
+}
+
+
+def audit(event: str, args: tuple[Any, ...], handler_of: Callable[[str], Any] = handlers.get) -> None:
+    """Called for every event of the interpreter.  Emptied `handlers` make this do nothing: at the very end no name is left."""
+    handler = handler_of(event)
+    if handler is not None:
         handler(args)
 
 
@@ -475,6 +479,7 @@ def native_modules() -> list[str]:
 @safely
 def at_exit() -> None:
     """Registered first, so it runs last.  The stacks file stays: a crash in the teardown that follows goes there."""
+    handlers.clear()
     record("end")
     if main_pid is not None and (native := native_modules()):
         record("modules", native=native)
