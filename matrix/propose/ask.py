@@ -16,18 +16,20 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
 
+from matrix.propose.declared import declared_options, options_of_globals
 from matrix.propose.usage import Option, options, subcommands
 from matrix.propose.words import CommandLine
 from matrix.spec.fingerprint import own_files
 
 HELP_S = 120.0  # importing a framework took 40 s on a busy machine
 MOST_BYTES = 1 << 20
+MOST_FILES = 40
 # Calls that read the command line.  An import alone proves nothing: notebooks use argparse.Namespace.
 PARSES = re.compile(
-    r"\bparse(?:_known)?(?:_intermixed)?_args(?:_into_dataclasses)?\(|\bclick\.(?:command|group)\b|\btyper\.(?:run|Typer)\(|\bfire\.Fire\("
+    r"\bparse(?:_known)?(?:_intermixed)?_args(?:_\w+)?\(|\bclick\.(?:command|group)\b|\btyper\.(?:run|Typer)\(|\bfire\.Fire\("
     r"|\bapp\.run\(|\bhydra\.main\b|\bLightningCLI\(|\btyro\.cli\(|\b(?:auto_)?CLI\(|\bdocopt\(|\btap\.|\bdraccus\.|\bsimple_parsing\."
 )
 CALLS_FIRST = re.compile(r"\bfire\.Fire\(|\bapp\.run\(")  # fire calls a function with the words in front of --help: that would be the job
@@ -37,6 +39,8 @@ READ_VARIABLE = re.compile(
 )
 SHELL_DEFAULT = re.compile(r"\$\{([A-Z][A-Z0-9_]*):?[-=]([\w.+-]*)\}")  # of a shell script: what the environment may set
 NAMED_FILE = re.compile(r"""["']([^"'\n{}*]+\.(?:ya?ml|json))["']""")
+ENTRY_POINT = re.compile(r"(?m)^from ([\w.]+) import \w+$")
+OPENED_SCRIPT = re.compile(r"""\bopen\(\s*["']([^"'\n]+\.py)["']""")
 HYDRA = re.compile(r"\bhydra\.main\(([^()]*)\)")
 QUIET = {
     "COLUMNS": "400", "LINES": "1000", "TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "CUDA_VISIBLE_DEVICES": "",
@@ -47,12 +51,33 @@ QUIET = {
 class Sources:
     """The program's own files, as text."""
 
-    def __init__(self, command: CommandLine, cwd: Path) -> None:
-        self.texts = [_text(path) for path in own_files(list(command.words[command.start :]), cwd) if path.suffix in ("", ".py", ".sh")]
+    def __init__(self, command: CommandLine, cwd: Path, env: Mapping[str, str]) -> None:
+        files = [path for path in own_files(list(command.words[command.start :]), cwd) if path.suffix in ("", ".py", ".sh")]
+        if command.launcher:
+            files = [path for path in files if path.name != PurePath(command.launcher).name]
+        texts = [_text(path) for path in files]
+        self.installed = not any(_is_python(text) for text in texts) or _is_entry_point(texts)
+        self.named = {word.partition("=")[0] for word in command.arguments}
+        if self.installed:
+            texts += [_text(path) for path in _installed_files(command, texts, env)]
+        folders = (cwd, cwd / Path(command.target).parent)
+        texts += [_text(path) for text in texts for path in _opened_scripts(text, folders)]
+        self.texts = texts
+        self.script = texts[0] if texts else ""
 
     @property
     def parse_options(self) -> bool:
         return any(PARSES.search(text) for text in self.texts)
+
+    def declared_options(self) -> list[Option]:
+        """Return the options that the sources declare, or globals that they let the command line set.
+
+        Where several parsers stand side by side, only those of flags in the command: the others may be of another subcommand.
+        """
+        found = declared_options(self.texts) or options_of_globals(self.script, self.texts)
+        if not self.installed and not self.mention(r"\badd_subparsers\(|\.group\("):
+            return found
+        return [option for option in found if self.named.intersection(option.flags)]
 
     @property
     def words_are_safe(self) -> bool:
@@ -94,11 +119,51 @@ def _text(path: Path) -> str:
         return ""
 
 
+def _is_python(text: str) -> bool:
+    return bool(re.search(r"(?m)^\s*(?:import|from)\s+\w", text))
+
+
+def _is_entry_point(texts: Sequence[str]) -> bool:
+    """True for the script of an installed command, which only calls a function of a package."""
+    return len(texts) == 1 and texts[0].startswith("#!") and bool(ENTRY_POINT.search(texts[0]))
+
+
+def _installed_files(command: CommandLine, texts: Sequence[str], env: Mapping[str, str]) -> list[Path]:
+    """Return the sources of an installed program: of its module, and those beside it where that is a package's entry."""
+    entry = next((match[1] for text in texts for match in ENTRY_POINT.finditer(text)), None)
+    name = command.target if command.kind == "module" else entry
+    if not name:
+        return []
+    for folder in package_folders(command, env):
+        place = folder.joinpath(*name.split("."))
+        if (module := place.with_suffix(".py")).is_file():
+            beside = sorted(module.parent.glob("*.py")) if command.kind == "program" else []
+            return list(dict.fromkeys((module, *beside[:MOST_FILES])))
+        if place.is_dir():
+            return sorted(place.glob("*.py"))[:MOST_FILES]
+    return []
+
+
+def _opened_scripts(text: str, folders: Sequence[Path]) -> Iterator[Path]:
+    """Python files that a script opens by name, to run them: `exec(open("configurator.py").read())`."""
+    for name in OPENED_SCRIPT.findall(text):
+        yield from (folder / name for folder in folders[:1] if (folder / name).is_file())
+
+
 def package_folders(command: CommandLine, env: Mapping[str, str]) -> list[Path]:
     """Where the program's interpreter looks for packages, as it says itself; [] when it does not."""
-    python = shutil.which(command.interpreter or "python", path=env.get("PATH")) or sys.executable
+    python = _interpreter_of(command, env)
     found = [Path(text) for text in _search_path(python, tuple(sorted(env.items())))]
     return [path for path in found if path.name in ("site-packages", "dist-packages") and path.is_dir()]
+
+
+def _interpreter_of(command: CommandLine, env: Mapping[str, str]) -> str:
+    """Return the interpreter that runs the command: named in it, in the first line of its program, or the first on PATH."""
+    if not command.interpreter and (program := shutil.which(command.words[command.start], path=env.get("PATH"))):
+        first = _text(Path(program)).partition("\n")[0]
+        if first.startswith("#!/") and "python" in first and "/env " not in first:
+            return first[2:].split()[0]
+    return shutil.which(command.interpreter or "python", path=env.get("PATH")) or sys.executable
 
 
 @functools.cache

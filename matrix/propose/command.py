@@ -68,19 +68,32 @@ def _facts(log: Path, folder: Path) -> Facts:
 
 
 def _said(made: Draft) -> Iterator[str]:
-    """What was recognised: the axes, the others, where it writes, its length, and what the log shows."""
+    """Lines about what was recognised: the axes, what stays, where it writes, its length, and what the log shows."""
+    from matrix.evidence.own_limits import limits_for_specification
+    from matrix.propose.limits import limit_text
+
     asked = f"; its --help lists {made.options} options" if made.options else "; its --help was not understood" if made.asked_help else ""
     yield f"{made.command.kind} {made.command.target}{asked}"
-    width = max(len(proposal.axis) for proposal in made.varied)
-    for proposal in made.varied:
-        yield f"  {proposal.axis:{width}}  {', '.join(proposal.levels)}  ({proposal.why})"
-    if made.others:
-        yield f"  not varied, in the file as comments: {', '.join(proposal.axis for proposal in made.others)}"
-    if made.unvalued:
-        yield f"  not varied, as the value is not known: {', '.join(made.unvalued)}; add it to the command to vary it"
-    yield from (f"  {remark}" for remark in made.rewritten.remarks)
-    yield f"  length: {made.rewritten.length or 'no flag was found: runs are ended after the step that is asked for'}"
     if made.facts:
         from matrix.propose.text import what_it_showed
 
         yield f"  {made.facts.source or 'stdin'}: {what_it_showed(made.facts)}"
+    yield "varied:"
+    width = max(len(proposal.axis) for proposal in made.varied)
+    for proposal in made.varied:
+        yield f"  {proposal.axis:{width}}  {', '.join(proposal.levels)}  ({proposal.why})"
+    yield from _not_varied(made)
+    if kept := limits_for_specification():
+        limits = ", ".join(f"{key} {limit_text(key, value)}" for key, value in kept.items())
+        yield f"  limits of this shell, kept for every run: {limits}"
+    yield from (f"  {remark}" for remark in made.rewritten.remarks)
+    yield f"  length: {made.rewritten.length or 'no flag was found: runs are ended after the step that is asked for'}"
+
+
+def _not_varied(made: Draft) -> Iterator[str]:
+    if made.others:
+        yield f"  in the file as comments: {', '.join(proposal.axis for proposal in made.others)}"
+    for why, flags in made.fixed.items():
+        yield f"  not varied: {', '.join(flags)} ({why})"
+    if made.unvalued:
+        yield f"  not varied, as the value is not known: {', '.join(made.unvalued)}; add it to the command to vary it"

@@ -13,11 +13,24 @@ from pathlib import Path
 
 from matrix.evidence.runtimes import REGISTERING, identify
 from matrix.propose.ask import Sources, described_options, package_folders
+from matrix.propose.declared import with_declared
 from matrix.propose.facts import Facts
 from matrix.propose.masks import is_secret, masked
-from matrix.propose.proposals import DUPLICATE_OK, THREAD_VARIABLES, Machine, Proposal, active, proposals
-from matrix.propose.rewrite import Rewritten, escaped, rewrite
-from matrix.propose.settings import ConfigFile, Setting, command_settings, config_file, config_settings, help_settings, variable_settings
+from matrix.propose.numbers import why_fixed
+from matrix.propose.places import Place, escaped, written_places
+from matrix.propose.proposals import DUPLICATE_OK, MOST_COMMENTS, THREAD_VARIABLES, Machine, Proposal, active, folder_axis, proposals
+from matrix.propose.rewrite import Rewritten, rewrite
+from matrix.propose.settings import (
+    ConfigFile,
+    Setting,
+    command_settings,
+    config_file,
+    config_settings,
+    help_settings,
+    launcher_settings,
+    variable_settings,
+)
+from matrix.propose.steering import axes_for_words, openmp_axis, steered
 from matrix.propose.usage import Option
 from matrix.propose.words import CommandLine, read, variables_in_front
 from matrix.spec import devices, fields
@@ -28,6 +41,7 @@ TELLING = re.compile(
     r"(?:OMP|KMP|MKL|OPENBLAS|GOMP|GOTO|BLIS|NUMEXPR|VECLIB|MALLOC|PYTORCH|TORCH|CUDA|NCCL|GLOO|ATEN|NPY)_[A-Z0-9_]+"
     r"|TOKENIZERS_PARALLELISM|LD_PRELOAD|DYLD_INSERT_LIBRARIES|PYTHONMALLOC|PYTHONHASHSEED|ACCELERATE_USE_CPU"
 )
+OF_A_LAUNCHER_WHY = "an option of the launcher"
 NEED_A_VALUE = ("batch", "workers", "accum")
 OPENMP_PLACES = ("lib*omp*", "*/lib*omp*", "*/lib/lib*omp*", "*/.dylibs/lib*omp*")
 
@@ -44,6 +58,8 @@ class Draft:
     env: dict[str, str]
     withheld: list[str]  # variables with a secret, which a run inherits from the shell that starts it
     secrets: list[str]  # what gives away those that stand in the command, which has to keep them
+    places: list[Place]  # where it writes, with what is made of each
+    fixed: dict[str, list[str]]  # numbers of the command that stay: the reason, and the flags
     rewritten: Rewritten
     varied: list[Proposal]
     others: list[Proposal]  # not varied, for people to choose from
@@ -76,13 +92,16 @@ def draft(
     env = {**env, **variables}
     command = read(words)
     _check(command, cwd, env)
-    sources = Sources(command, cwd)
+    sources = Sources(command, cwd, env)
     asks = sources.parse_options if run_help is None else run_help
-    options = described_options(command, sources, cwd, env) if asks and command.kind != "code" else []
+    helped = described_options(command, sources, cwd, env) if asks and command.kind != "code" else []
+    options = with_declared(helped, sources.declared_options() if command.kind != "code" else [])
     config, settings = _settings(command, options, sources, cwd, env)
     packages = package_folders(command, env)
     kept, withheld = _kept(env, variables)
-    found = proposals(_addable(settings, command), _machine(packages, env, facts))
+    runs = Path.cwd() / "runs"
+    places = [] if command.closed else written_places(settings, facts, cwd, runs)
+    found = _proposals(settings, places, _machine(packages, env, facts), command, facts)
     varied = active(found)
     by_axes = {name for proposal in varied for name in _variables(proposal)}
     return Draft(
@@ -91,15 +110,17 @@ def draft(
         cwd=None if folder is None or folder.resolve() == cwd.resolve() else str(cwd.resolve()),
         env={name: escaped(value) for name, value in kept.items() if name not in by_axes},
         withheld=withheld,
+        places=places,
+        fixed=_fixed_numbers(settings, found),
         secrets=masked(command.words)[1],
-        rewritten=rewrite(command, settings, varied, facts, env),
+        rewritten=rewrite(command, settings, varied, [place for place in places if not place.why_kept], facts, env),
         varied=varied,
-        others=[proposal for proposal in found if proposal not in varied],
+        others=[proposal for proposal in found if proposal not in varied][:MOST_COMMENTS],
         unvalued=_unvalued(_addable(settings, command), found),
         config=config,
         facts=facts,
         asked_help=asks,
-        options=len(options),
+        options=len(helped),
         rich_bar=not (facts and (facts.steps_seen or facts.progress)) and _draws_with_rich(sources, packages),
         wandb=sources.mention(r"\bwandb\b"),
     )
@@ -145,7 +166,7 @@ def _settings(
     command: CommandLine, options: list[Option], sources: Sources, cwd: Path, env: Mapping[str, str]
 ) -> tuple[ConfigFile | None, list[Setting]]:
     """What the command says counts before what a file says, and that before defaults."""
-    settings = command_settings(command, options)
+    settings = [*launcher_settings(command, cwd), *command_settings(command, options)]
     defaults = list(help_settings(options, settings))
     config = config_file([*settings, *defaults], command, cwd, sources.config_names(), sources.take_overrides)
     if config:
@@ -169,7 +190,39 @@ def _unvalued(settings: Sequence[Setting], found: Sequence[Proposal]) -> list[st
 
 def _addable(settings: list[Setting], command: CommandLine) -> list[Setting]:
     """An axis adds its words at the end of the command; where these would not be flags any more, only variables are left."""
-    return [setting for setting in settings if setting.variable] if command.closed else settings
+    return [setting for setting in settings if setting.variable or setting.after] if command.closed else settings
+
+
+def _proposals(
+    settings: list[Setting], places: Sequence[Place], machine: Machine, command: CommandLine, facts: Facts | None
+) -> list[Proposal]:
+    """Every axis that could be varied, the most telling first: by what is known of programs, then by the words of the log."""
+    written = {place.setting.flag for place in places}
+    addable = [setting for setting in _addable(settings, command) if setting.flag not in written or not setting.flag]
+    found = {proposal.axis: proposal for proposal in proposals(addable, machine)}
+    two = len(machine.openmp_runtimes) > 1
+    if machine.duplicate_ok or two:
+        names = " and ".join(path.rpartition("/")[2] for path in machine.openmp_runtimes[:2])
+        found["omp"] = openmp_axis(f"OpenMP runtimes that refuse each other ({names}): " if two else "", hidden=machine.duplicate_ok)
+    for proposal in axes_for_words(facts):
+        found.setdefault(proposal.axis, proposal)
+    folder = folder_axis([place for place in places if place.why_kept])
+    if folder is not None:
+        found["folder"] = folder
+    return steered(list(found.values()), facts)
+
+
+def _fixed_numbers(settings: Sequence[Setting], found: Sequence[Proposal]) -> dict[str, list[str]]:
+    """Numbers that the command gives and that no axis takes: the reason, and the flags with their values."""
+    taken = {given for proposal in found for given in proposal.removes}
+    fixed: dict[str, list[str]] = {}
+    for setting in settings:
+        if setting.given is None or setting.given in taken or setting.value is None:
+            continue
+        why = why_fixed(setting) or (OF_A_LAUNCHER_WHY if setting.after and setting.number is not None else None)
+        if why:
+            fixed.setdefault(why, []).append(f"{setting.flag.rstrip('=')} {setting.value}")
+    return fixed
 
 
 def _machine(packages: Sequence[Path], env: Mapping[str, str], facts: Facts | None) -> Machine:

@@ -6,7 +6,7 @@ import dataclasses
 
 from matrix.diagnosis.judge import signature
 from matrix.evidence.runtimes import duplicates
-from matrix.records import Observation
+from matrix.records import MessageKind, Observation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -18,6 +18,10 @@ class Facts:
     signal: str | None = None  # "SIGABRT": of the process that died first
     error: str | None = None  # type of the exception that ended it
     words: tuple[str, ...] = ()  # lines whose words have one meaning, whoever prints them: "Killed", "OMP: Error #15"
+    error_message: str = ""  # what that exception says
+    messages: tuple[tuple[MessageKind, str], ...] = ()  # those lines with the kind of their words
+    last_lines: tuple[str, ...] = ()
+    ended_well: bool = False  # it came to its end, or says so
     last_step: int | None = None
     total_steps: int | None = None  # what the program said it would do
     epoch: int | None = None  # the last one that was named
@@ -46,7 +50,9 @@ def of_observation(seen: Observation, *, source: str = "") -> Facts:
         died=None if seen.exit.ended_by in ("starved", "wall", "interrupt") else died is not None,
         signal=next((death.signal for death in seen.deaths if death.signal), seen.exit.signal),
         error=seen.python_error.type if seen.python_error and died else None,
+        error_message=seen.python_error.message if seen.python_error and died else "",
         words=tuple(message.text for message in seen.messages),
+        messages=tuple((message.kind, message.text) for message in seen.messages),
         last_step=progress.last_step,
         total_steps=progress.total_steps,
         steps_per_s=_rate(seen),

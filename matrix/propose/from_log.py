@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import os
 import re
 import sys
@@ -17,6 +18,7 @@ from matrix.evidence.messages import messages
 from matrix.evidence.progress import ANSI, CONTROL, EPOCH, ProgressParser
 from matrix.propose.facts import Facts
 from matrix.propose.steps import pattern_of
+from matrix.records import MessageKind, PythonError
 
 MOST_BYTES = 8 << 20  # of the end
 BLOCK_BYTES = 1 << 20
@@ -44,6 +46,23 @@ BAR_TIME = re.compile(r"\[(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d\d)
 STAMP = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)[ T](?P<time>\d\d:\d\d:\d\d)")
 DEVICE = re.compile(r"\b(?:device|using|on)\W{1,4}(?:type\W{1,3})?(?P<device>cuda(?::\d+)?|mps|cpu)\b", re.I)
 BATCH = re.compile(r"\b(?:batch[ _-]?size|bs)\W{1,4}(?P<size>\d{1,7})\b", re.I)
+
+
+CLOSING = re.compile(
+    r"\b(?:finished|completed|complete|done|succeeded|success|successfully)\b|\btrain_runtime\b|\bend of training\b"
+    r"|\bmax_(?:steps|epochs)\W{1,2}\d+\W{1,3}reached|\b(?:best|final) (?:metric|model|acc\w*|loss|score)\b"
+    r"|\bexit(?:ed)?\s*(?:with\s*)?(?:code|status)?[\s:=(]*0\b",
+    re.IGNORECASE,
+)
+CLOSING_LINES = 5
+# Words after which a program does not go on.
+FATAL: frozenset[MessageKind] = frozenset(
+    (
+        "openmp conflict", "heap damaged", "stack smashed", "stack overflow", "cuda out of memory", "cuda assert", "no space",
+        "bus error", "too many files", "no more processes", "out of memory", "cpu time", "file too large", "c++ exception",
+        "fatal python error", "worker died", "bad instruction", "missing symbol", "missing library", "corrupt input",
+    )
+)  # fmt: skip
 
 
 class LogError(Exception):
@@ -83,15 +102,20 @@ def _facts(data: bytes, source: str) -> Facts:
     shown, pattern, matched = _progress(data, lines)
     parser = _parsed(data, pattern)
     signal, error = _signal(lines[-200:]), _error("\n".join(lines))
-    finished = parser.total_steps is not None and parser.last_step is not None and parser.last_step >= parser.total_steps
-    words = tuple(message.text for message in messages(stdout="", stderr="\n".join(lines)) if message.kind != "bad number")
-    stopped = parser.last_step is not None and not finished
+    said = [message for message in messages(stdout="", stderr="\n".join(lines)) if message.kind != "bad number"]
+    named = bool(signal or error)
+    ended_well = not named and _ended_well(parser, lines, pattern)
+    stopped = parser.last_step is not None or any(message.kind in FATAL for message in said)
     return Facts(
         source=source,
-        died=True if signal or error or stopped else None,
+        died=True if named or (stopped and not ended_well) else None,
         signal=signal,
-        error=error,
-        words=words[:3],
+        error=error.type if error else None,
+        error_message=error.message if error else "",
+        words=tuple(message.text for message in said[:3]),
+        messages=tuple((message.kind, message.text) for message in said),
+        last_lines=tuple(lines[-3:]),
+        ended_well=ended_well,
         last_step=parser.last_step,
         total_steps=parser.total_steps,
         epoch=_last_number(EPOCH, lines),
@@ -141,10 +165,26 @@ def _signal(lines: Iterable[str]) -> str | None:
     return None
 
 
-def _error(text: str) -> str | None:
-    """Type of the last exception, when it was the end: what is caught and logged is followed by more output."""
+def _error(text: str) -> PythonError | None:
+    """The last exception, when it was the end: what is caught and logged is followed by more output."""
     found = python_error_at(text)
-    return found[0].type if found and found[1] <= 5 else None
+    return found[0] if found and found[1] <= 5 else None
+
+
+def _ended_well(parser: ProgressParser, lines: list[str], pattern: str | None) -> bool:
+    """True if the last step is the last that was announced, or a line behind the last step says that the run is over."""
+    last, total = parser.last_step, parser.total_steps
+    steps = [at for at, line in enumerate(lines) if _parsed(line.encode() + b"\n", pattern).last_step is not None]
+    if last is not None and total is not None and last + _stride(lines, steps, pattern) > total:
+        return True
+    behind = lines[steps[-1] + 1 if steps else 0 :]
+    return any(CLOSING.search(line) for line in behind[-CLOSING_LINES:])
+
+
+def _stride(lines: list[str], steps: list[int], pattern: str | None) -> int:
+    """Steps from one line that tells a step to the next: a run that prints every tenth does not print its last."""
+    told = [_parsed(lines[at].encode() + b"\n", pattern).last_step or 0 for at in steps[-3:]]
+    return max([1, *(after - before for before, after in itertools.pairwise(told))])
 
 
 # ------------------------------------------------------------------ figures

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
 from matrix.kernel_text import kernel_text
+from matrix.evidence.own_limits import INFINITE, KINDS, inherited_limits, limits_for_specification
 from matrix.propose.draft import Draft
 from matrix.propose.facts import Facts
 
-MIB = 1 << 20
+KIB, MIB = 1 << 10, 1 << 20
+KEPT_WHY = "as the shell had it that ran init (ulimit)"
+FILES_WHY = "open files of a process where init ran; without it, those of the shell that runs the matrix"
 SHARE = 0.8  # of the memory there is: what takes more is ended before the machine is in trouble
 LEAST_WALL_S, MOST_WALL_S = 600, 4 * 3600
 UNKNOWN_WALL = "20m"
@@ -31,13 +33,30 @@ def ends(draft: Draft) -> list[str]:
         "  idle: 60s  # without output, progress and work; never shorter than ten times the longest gap of a surviving run",
         f"  memory: {memory}  # {why}",
     ]
-    if (files := resource.getrlimit(resource.RLIMIT_NOFILE)[0]) != resource.RLIM_INFINITY:
-        lines.append(f"  # nofile: {files}  # open files of a process where init ran; without it, those of the shell that runs the matrix")
+    lines += _inherited()
     if not draft.has_own_folder:
         lines.append("executor: {jobs: 1}  # no flag for its output folder was found: runs side by side would write to the same files")
     elif not (draft.facts and draft.facts.memory_limit_bytes):
         lines.append("executor: {jobs: 1}  # each run may take nearly all memory; with a limit of its own, write auto")
     return lines
+
+
+def _inherited() -> list[str]:
+    """Limits that the shell gives the job and that are out of the ordinary: a run from another shell has to have them too."""
+    kept = limits_for_specification()
+    lines = [f"  {key}: {limit_text(key, value)}  # {KEPT_WHY}" for key, value in kept.items()]
+    files = inherited_limits().get("RLIMIT_NOFILE", (INFINITE, INFINITE))[0]
+    if files != INFINITE and "nofile" not in kept:
+        lines.append(f"  # nofile: {files}  # {FILES_WHY}")
+    return lines
+
+
+def limit_text(key: str, value: int) -> str:
+    """Return a limit as the specification writes it: ulimit counts sizes in KiB."""
+    kind = next(kind for kind in KINDS.values() if kind.key == key)
+    if kind.in_bytes:
+        return f"{value // MIB}MiB" if value % MIB == 0 else f"{value // KIB}KiB"
+    return f"{value}s" if key == "cpu_time" else str(value)
 
 
 def _memory(facts: Facts | None) -> tuple[str, str]:

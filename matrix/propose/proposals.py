@@ -6,11 +6,15 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from matrix.propose.flow import number
+from matrix.propose.numbers import number_levels
+from matrix.propose.places import Place, escaped
 from matrix.propose.roles import Role, plain_name
 from matrix.propose.settings import Setting
 from matrix.propose.words import Given
+from matrix.spec.placeholders import escape
 
-MOST_ACTIVE = 6
+MOST_ACTIVE = 7
+MOST_COMMENTS = 12
 MOST_CHOICES = 6
 NEED_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context")  # torch refuses them without worker processes
 OFF = ("off", "no", "none", "never", "false", "disabled", "0")
@@ -29,7 +33,7 @@ class Proposal:
     bad: str  # known_bad's value
     why: str
     weight: int  # how much it is likely to tell; 0 and less: written as a comment only
-    removes: Given | None = None  # the words that the axis takes the place of
+    removes: tuple[Given, ...] = ()  # the words that the axis takes the place of
     role: Role | None = None
 
     @property
@@ -60,7 +64,7 @@ def proposals(settings: Iterable[Setting], machine: Machine) -> list[Proposal]:
     workers = any(setting.role == "workers" and setting.number for setting in settings)
     for setting in settings:
         proposal = _proposal(setting, machine)
-        if proposal is None or (setting.role in roles and setting.role not in ("switch", "amount", "half")):
+        if proposal is None or (setting.role in roles and setting.role not in (None, "switch", "amount", "half")):
             continue
         if setting.role == "start" and not workers:
             proposal = dataclasses.replace(proposal, weight=-1)  # nothing is started
@@ -86,7 +90,7 @@ def active(found: list[Proposal]) -> list[Proposal]:
 
 def _proposal(setting: Setting, machine: Machine) -> Proposal | None:
     if setting.role is None:
-        return _of_choices(setting)
+        return _of_choices(setting) or _of_a_number(setting)
     build = BUILDERS.get(setting.role)
     return build(setting, machine) if build else None
 
@@ -123,6 +127,14 @@ def _threads(setting: Setting, machine: Machine) -> Proposal | None:
     if not count:
         return None
     return _numbers(setting, sorted({1, count} if count > 1 else {1, 2}), count, "threads: races, OpenMP, fork", 80 if count > 1 else -4)
+
+
+def _ranks(setting: Setting, machine: Machine) -> Proposal | None:
+    count = setting.number
+    if not count or setting.is_default:
+        return None
+    values = sorted({1, max(1, count // 2), count} if count > 1 else {1, 2})
+    return _numbers(setting, values, count, "ranks: 1 needs no other process", 96 if count > 1 else -3)
 
 
 def _device(setting: Setting, machine: Machine) -> Proposal | None:
@@ -180,7 +192,12 @@ def _switch(setting: Setting, machine: Machine, *, why: str = "", weight: int = 
     labels = {word: word.strip("-") or "without" for word in (bad, other)}
     entry: dict[str, object] = {"choices": {labels[word]: {"args": [word]} if word else {} for word in (bad, other)}}
     return Proposal(
-        axis=_plain(setting.name), entry=entry, bad=labels[bad], why=why, weight=weight if setting.given else -7, removes=setting.given
+        axis=_plain(setting.name),
+        entry=entry,
+        bad=labels[bad],
+        why=why,
+        weight=weight if setting.given else -7,
+        removes=_given_words(setting),
     )
 
 
@@ -209,11 +226,18 @@ def _of_choices(setting: Setting) -> Proposal | None:
     return _words(setting, words, setting.value, "one of the words that --help lists", 35 if off else -9)
 
 
+def _of_a_number(setting: Setting) -> Proposal | None:
+    """A number whose name says nothing; of a launcher only what has a role is varied."""
+    levels = None if setting.after or setting.variable else number_levels(setting)
+    return _numbers(setting, levels.values, setting.number or 0, levels.why, levels.weight) if levels else None
+
+
 BUILDERS: dict[Role, Callable[[Setting, Machine], Proposal | None]] = {
     "batch": _batch,
     "accum": _accum,
     "workers": _workers,
     "threads": _threads,
+    "ranks": _ranks,
     "device": _device,
     "no_device": _no_device,
     "start": _start,
@@ -236,21 +260,6 @@ def _of_the_environment(machine: Machine, has_flag: bool) -> Iterator[Proposal]:
         + ("it was seen to fork while several threads were alive" if machine.forked_with_threads else "races, conflicts of runtimes, fork"),
         weight=-4 if has_flag else 98 if machine.forked_with_threads else 80,
     )
-    if machine.duplicate_ok or len(machine.openmp_runtimes) > 1:
-        yield _openmp(machine)
-
-
-def _openmp(machine: Machine) -> Proposal:
-    """Where the shell sets the variable already, the program without it is what has to be seen."""
-    names = " and ".join(path.rpartition("/")[2] for path in machine.openmp_runtimes[:2])
-    plain = {"env": {DUPLICATE_OK: "FALSE"}} if machine.duplicate_ok else {}
-    return Proposal(
-        axis="omp",
-        entry={"choices": {"plain": plain, "duplicate_ok": {"env": {DUPLICATE_OK: "TRUE"}, "hides": True}}},
-        bad="duplicate_ok" if machine.duplicate_ok else "plain",
-        why=(f"two OpenMP runtimes that refuse each other ({names}): " if names else "") + f"{DUPLICATE_OK} only hides what it allows",
-        weight=78,
-    )
 
 
 # ------------------------------------------------------------------ forms of axes
@@ -272,7 +281,34 @@ def _values(setting: Setting, entry: dict[str, object], bad: str, why: str, weig
         entry = {**entry, "env": [setting.variable]}
     elif setting.flag != f"--{name}":
         entry = {**entry, "flag": setting.flag}
-    return Proposal(axis=name, entry=entry, bad=bad, why=f"{why}; {bad} is {setting.where}", weight=weight, removes=setting.given)
+    if setting.after:
+        entry = {**entry, "after": setting.after}
+    where = f"{setting.given.flag} in the command" if setting.given and not setting.after else setting.where
+    return Proposal(axis=name, entry=entry, bad=bad, why=f"{why}; {bad} is {where}", weight=weight, removes=_given_words(setting))
+
+
+def _given_words(setting: Setting) -> tuple[Given, ...]:
+    return (setting.given,) if setting.given else ()
+
+
+def folder_axis(kept: Sequence[Place]) -> Proposal | None:
+    """Where the job writes: as it does now, or in the attempt's folder; None: no place is kept."""
+    if not kept:
+        return None
+    stays = [word for place in kept if place.setting.given for word in _place_words(place, escaped(place.setting.value or ""))]
+    moves = [word for place in kept for word in _place_words(place, f"{{attempt_dir}}/{escape(place.name)}")]
+    return Proposal(
+        axis="folder",
+        entry={"choices": {"as_it_is": {"args": stays} if stays else {}, "attempt_folder": {"args": moves}}},
+        bad="as_it_is",
+        why=f"where it writes ({', '.join(place.shown for place in kept)}): {kept[0].why_kept}",
+        weight=120,
+        removes=tuple(place.setting.given for place in kept if place.setting.given),
+    )
+
+
+def _place_words(place: Place, value: str) -> list[str]:
+    return _flag_and(place.setting, value)
 
 
 def _flag_and(setting: Setting, word: str) -> list[str]:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from matrix.propose.facts import Facts
+from matrix.propose.places import Place, escaped
 from matrix.propose.proposals import Proposal
 from matrix.propose.settings import Setting
 from matrix.propose.words import PYTHON, CommandLine
 from matrix.spec import placeholders
-from matrix.spec.problems import Refused
 
-ALWAYS_WRITTEN = ("output_dir", "default_root_dir")  # what these are for is written to the working folder when nobody names them
 SEVERAL = 3  # times the step at which it died: what survives that long has passed it
-NOTHING = ("", "none", "null", "false", "true", "stdout", "-")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,31 +44,33 @@ class Changes:
 
 
 def rewrite(
-    command: CommandLine, settings: Sequence[Setting], chosen: Sequence[Proposal], facts: Facts | None, env: Mapping[str, str]
+    command: CommandLine,
+    settings: Sequence[Setting],
+    chosen: Sequence[Proposal],
+    places: Sequence[Place],
+    facts: Facts | None,
+    env: Mapping[str, str],
 ) -> Rewritten:
     changes = Changes()
-    for proposal in chosen:
-        if proposal.removes:
-            changes.replaced |= {index: [] for index in range(proposal.removes.start, proposal.removes.end)}
-    if removed := [proposal.removes.flag.rstrip("=") for proposal in chosen if proposal.removes]:
-        changes.remarks.append(f"set by the matrix: {', '.join(removed)}")
+    removed = [given for proposal in chosen for given in proposal.removes]
+    for given in removed:
+        changes.replaced |= {index: [] for index in range(given.start, given.end)}
     length = None
     if not command.closed:
-        _write_elsewhere(settings, changes)
+        _write_elsewhere(places, changes)
         length = _length(settings, facts, changes)
     words = [new for index, word in enumerate(command.words) for new in changes.replaced.get(index, [escaped(word)])]
     words[:1] = [_interpreter(words[0], env)] if command.words[0] not in ("", *changes.replaced) else words[:1]
     return Rewritten(words=[*words, *changes.added], length=length, remarks=changes.remarks)
 
 
-def escaped(word: str) -> str:
-    """A word that holds one of the tool's placeholders stays; other braces are doubled."""
-    try:
-        if any(placeholders.used(word)) and placeholders.check(word):
-            return word
-    except Refused:
-        pass
-    return placeholders.escape(word)
+def _write_elsewhere(places: Sequence[Place], changes: Changes) -> None:
+    """Let each attempt write to a folder of its own, and say in one line what was redirected."""
+    for place in places:
+        changes.set(place.setting, f"{{attempt_dir}}/{placeholders.escape(place.name)}")
+    if places:
+        moved = ", ".join(place.shown + (" (its default)" if place.setting.is_default else "") for place in places)
+        changes.remarks.append(f"redirected into a folder of each attempt: {moved}")
 
 
 def _interpreter(word: str, env: Mapping[str, str]) -> str:
@@ -80,37 +79,6 @@ def _interpreter(word: str, env: Mapping[str, str]) -> str:
         return word
     found = shutil.which(word, path=env.get("PATH"))
     return word if found is None or Path(found).parent == Path(sys.executable).parent else found
-
-
-# ------------------------------------------------------------------ where it writes
-def _write_elsewhere(settings: Sequence[Setting], changes: Changes) -> None:
-    moved: list[str] = []
-    for setting in settings:
-        if setting.role == "output" and (name := _output_name(setting)):
-            changes.set(setting, f"{{attempt_dir}}/{placeholders.escape(name)}")
-            moved.append(setting.flag.rstrip("="))
-    if moved:
-        changes.remarks.append(f"every attempt writes to a folder of its own: {', '.join(moved)}")
-
-
-def _output_name(setting: Setting) -> str | None:
-    """The last part of the path; None: it writes nothing there, or that is no path."""
-    plain = setting.name.rpartition(".")[2].replace("-", "_")
-    if setting.given is None and plain not in ALWAYS_WRITTEN and not _is_path(setting.value):
-        return None
-    if setting.variable or (setting.option and setting.option.takes in ("nothing", "many")):
-        return None
-    if setting.given and not _is_path(setting.value, given=True):
-        return None
-    name = PurePath(setting.value or "").name if _is_path(setting.value) else ""
-    return "out" if name in ("", ".", "..", "attempt_dir") or "{" in name else name
-
-
-def _is_path(value: str | None, *, given: bool = False) -> bool:
-    """A word that can name a folder or file.  Of defaults only what looks like one: a default may be a title, or a sentence."""
-    if value is None or value.lower() in NOTHING or re.fullmatch(r"[-+.\d]+", value) or "://" in value or "{" in value:
-        return given and value in (".", "..")
-    return given or not re.search(r"[\s<>|*?]", value)
 
 
 # ------------------------------------------------------------------ how long it runs

@@ -7,7 +7,7 @@ from typing import Literal
 
 Role = Literal[
     "batch", "accum", "workers", "threads", "device", "no_device", "start", "precision", "half", "switch", "amount", "seed",
-    "steps", "epochs", "output", "config", "resume",
+    "steps", "epochs", "output", "config", "resume", "ranks",
 ]  # fmt: skip
 
 # Of other data than the one that is trained on, of other things than training steps.
@@ -21,6 +21,8 @@ FORMS: dict[Role, str] = {
     r"(?:_?(?:steps|iter|iters|batches|every|freq))?",
     "workers": rf"{SIDE}(?:workers|worker|nw)(?:_(?:per_gpu|count|num))?",
     "threads": rf"{SIDE}(?:torch_|cpu_|intra_op_|intraop_|omp_)?threads(?:_count)?",
+    "ranks": r"n_?procs?_per_node|n_?procs?|num_proc(?:esse)?s|world_size|(?:num_|n_?)ranks|ranks|np|(?:num_)?gpus(?:_per_node)?|"
+    r"(?:num_)?devices|num_replicas",
     "device": r"device|accelerator|device_type|platform|torch_device",
     "no_device": r"no_cuda|no_gpu|no_accel|no_mps|disable_cuda|use_cpu|cpu|cpu_only|force_cpu",
     "start": r"(?:(?:dataloader_)?(?:mp|multiprocessing|worker)_(?:context|start_method|start)|start_method|mp_start)",

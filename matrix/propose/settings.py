@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import importlib.util
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matrix.propose.declared import literal_globals
 from matrix.propose.roles import Role, plain_name, role_of
 from matrix.propose.usage import Option
-from matrix.propose.words import CommandLine, Given, Takes, flags
+from matrix.propose.words import CommandLine, Given, Takes, flags, launcher_flags
 
 MOST_CONFIG_BYTES = 1 << 20
-CONFIG_SUFFIXES = (".yaml", ".yml", ".json")
+CONFIG_SUFFIXES = (".yaml", ".yml", ".json", ".toml")
+OF_A_LAUNCHER = ("ranks", "threads")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,6 +33,8 @@ class Setting:
     option: Option | None = None  # what --help says of it; None: nothing
     given: Given | None = None  # None: the command does not name it
     where: str = ""  # where its value stands, for people: "in the command"
+    after: str = ""  # word of the command that its flag has to follow, as a launcher's; "": the end
+    is_default: bool = False  # nobody set it
 
     @property
     def number(self) -> int | None:
@@ -84,9 +90,10 @@ def help_settings(options: Sequence[Option], taken: Sequence[Setting]) -> Iterat
                 name=axis_name(option.flag),
                 role=role_of(option.flag),
                 value=option.default,
-                flag=option.flag,
+                flag=written_flag(option),
                 option=option,
-                where="the default that --help tells",
+                where="its default",
+                is_default=True,
             )
 
 
@@ -94,7 +101,45 @@ def variable_settings(variables: Mapping[str, str | None], env: Mapping[str, str
     """Of environment variables that the program's sources read."""
     for name, default in variables.items():
         where = "in the environment" if name in env else "the default in the source"
-        yield Setting(name=name.lower(), role=role_of(name), value=env.get(name, default), variable=name, where=where)
+        yield Setting(
+            name=name.lower(),
+            role=role_of(name),
+            value=env.get(name, default),
+            variable=name,
+            where=where,
+            is_default=name not in env,
+        )
+
+
+def launcher_settings(command: CommandLine, cwd: Path) -> list[Setting]:
+    """Return what the options of a launcher set, or the configuration file that they name: ranks and threads."""
+    found = [
+        Setting(
+            name=axis_name(given.flag),
+            role=role_of(given.flag),
+            value=given.value,
+            flag=given.axis_flag,
+            given=given,
+            where="in the command",
+            after=command.launcher_word,
+        )
+        for given in launcher_flags(command)
+    ]
+    named = next((setting for setting in found if setting.role == "config"), None)
+    values = config_values(cwd / named.value) if named and named.value else {}
+    roles = {setting.role for setting in found}
+    for key, value in values.items():
+        if (role := role_of(key)) in OF_A_LAUNCHER and role not in roles and named:
+            where = f"in {Path(named.value or '').name}"
+            found.append(
+                Setting(name=key, role=role, value=value, flag=f"--{key}", where=where, after=command.launcher_word)
+            )
+    return found
+
+
+def written_flag(option: Option) -> str:
+    """Return the option's flag as an axis writes it: one that ends in = joins its value."""
+    return f"{option.flag}=" if option.joined else option.flag
 
 
 def axis_name(flag: str) -> str:
@@ -107,32 +152,52 @@ def axis_name(flag: str) -> str:
 def config_file(
     settings: Sequence[Setting], command: CommandLine, cwd: Path, in_sources: Sequence[str] = (), overrides: bool = False
 ) -> ConfigFile | None:
-    """The first one that can be read: after --config, as a word of its own (as Hugging Face takes it), as the default that --help tells
-    of such a flag, or as the program's sources name it, from the working folder or their own."""
+    """Return the first configuration file that can be read.
+
+    The file may be named after --config, stand as a word of its own (as Hugging Face takes it), be the default of such a
+    flag, or be named by the program's sources, from the working folder or their own.
+    """
     flags_ = [(setting.flag, setting.value, setting.given) for setting in settings if setting.role == "config" and setting.value]
+    scripts = (".py",) if any(setting.option and setting.option.joined for setting in settings) else ()
     named: list[tuple[str | None, str | None]] = [(flag, value) for flag, value, given in flags_ if given]
-    named += [("", word) for word in command.arguments if word.endswith(CONFIG_SUFFIXES)]
+    named += [("", word) for word in command.arguments if word.endswith((*CONFIG_SUFFIXES, *scripts)) and "=" not in word]
     named += [(flag, value) for flag, value, given in flags_ if not given and flag]
     beside = Path(command.target).parent if command.kind in ("script", "shell") else Path()
     named += [(None, str(folder / name)) for name in in_sources for folder in dict.fromkeys((Path(), beside))]
     for flag, value in named:
         path = cwd / (value or "")
-        if path.suffix in CONFIG_SUFFIXES and (values := _values(path)):
+        if path.suffix in (*CONFIG_SUFFIXES, *scripts) and (values := config_values(path)):
             return ConfigFile(named=Path(value or ""), flag=flag, values=values, overrides=overrides)
     return None
 
 
-def _values(path: Path) -> dict[str, str]:
+def config_values(path: Path) -> dict[str, str]:
+    """Return what a configuration file sets, each key with the keys around it; {} where it cannot be read."""
+    try:
+        if path.stat().st_size > MOST_CONFIG_BYTES:
+            return {}
+        text = path.read_text(encoding="utf-8", errors="strict")
+    except (OSError, UnicodeDecodeError):
+        return {}
+    if path.suffix == ".py":
+        return {name: str(value) for name, value in literal_globals(text).items()}
+    return dict(_flat(_parsed(text, path.suffix), ""))
+
+
+def _parsed(text: str, suffix: str) -> Any:
+    if suffix == ".toml":
+        tomllib = importlib.import_module("tomllib") if importlib.util.find_spec("tomllib") else None  # from Python 3.11
+        try:
+            return tomllib.loads(text) if tomllib else {}
+        except ValueError:
+            return {}
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
     try:
-        if path.stat().st_size > MOST_CONFIG_BYTES:
-            return {}
-        data = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8", errors="strict"))
-    except (OSError, UnicodeDecodeError, YAMLError, ValueError, RecursionError):
+        return YAML(typ="safe", pure=True).load(text)
+    except (YAMLError, ValueError, RecursionError):
         return {}
-    return dict(_flat(data, ""))
 
 
 def _flat(data: Any, prefix: str) -> Iterator[tuple[str, str]]:
@@ -157,7 +222,7 @@ def config_settings(config: ConfigFile, options: Sequence[Option], taken: Sequen
                 name=axis_name(option.flag),
                 role=role_of(key),
                 value=value,
-                flag=option.flag,
+                flag=written_flag(option),
                 option=option,
                 where=f"in {config.named.name}",
             )

@@ -103,8 +103,9 @@ def _matrix(draft: Draft) -> list[str]:
     lines = ["matrix:"]
     for proposal in draft.varied:
         lines += [f"  # {comment(proposal.why)}", f"  {_axis(proposal)}"]
-    if draft.others or draft.unvalued:
+    if draft.others or draft.unvalued or draft.fixed:
         lines += ["  # not varied:", *(line for proposal in draft.others for line in _other(proposal))]
+        lines += [f"  # {comment(', '.join(flags))}: {why}" for why, flags in draft.fixed.items()]
         lines += [f"  # {comment(name)}: its value is not known; add it to the command to vary it" for name in draft.unvalued]
     return lines + [f"  # {comment(line, most=240)}" for line in _not_reachable(draft)]
 
@@ -116,7 +117,8 @@ def _axis(proposal: Proposal) -> str:
 
 def _other(proposal: Proposal) -> Iterator[str]:
     """With the words that have to leave the command when it is uncommented, as the axis adds them."""
-    taken = f"; take {proposal.removes.flag.rstrip('=')} out of the command then" if proposal.removes else ""
+    flags = ", ".join(given.flag.rstrip("=") for given in proposal.removes)
+    taken = f"; take {flags} out of the command then" if flags else ""
     yield f"  # {comment(_axis(proposal), most=200)}  # {comment(proposal.why)}{taken}"
 
 

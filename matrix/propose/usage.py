@@ -35,6 +35,7 @@ class Option:
     choices: tuple[str, ...] = ()
     default: str | None = None  # as printed; None: none is
     text: str = ""
+    joined: bool = False  # only taken as one word: --name=value
 
     @property
     def flag(self) -> str:

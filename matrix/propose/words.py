@@ -45,10 +45,16 @@ class CommandLine:
     own: int  # where its own arguments begin
     launcher: str = ""  # what starts it, when that is no interpreter: "torchrun"
     interpreter: str = ""  # of a script or module; "": the launcher chooses
+    launching: tuple[int, int] = (0, 0)  # where the options of a launcher or of what starts it begin and end
 
     @property
     def arguments(self) -> tuple[str, ...]:
         return self.words[self.own :]
+
+    @property
+    def launcher_word(self) -> str:
+        """Return the word that the launcher's options follow; "" when there is none."""
+        return self.words[self.launching[0] - 1] if self.launching[1] else ""
 
     @property
     def closed(self) -> bool:
@@ -64,7 +70,14 @@ class CommandLine:
 
 def read(words: Sequence[str]) -> CommandLine:
     """Which program a command starts.  Of a wrapper (`nohup`, `env A=1`, `timeout 5`, `tool … -- COMMAND`) it is the inner one."""
-    words = tuple(words)
+    command = _program_of(tuple(words))
+    if command.launcher or command.start == 0:
+        return command
+    return dataclasses.replace(command, launching=(1, command.start))  # of mpirun, srun and their like
+
+
+def _program_of(words: tuple[str, ...]) -> CommandLine:
+    """Return the innermost program that is known to start others."""
     first = max((at + 1 for at, word in enumerate(words[:-1]) if word == "--" and _is_program(words[at + 1])), default=0)
     for at in range(first, len(words)):
         name = PurePath(words[at]).name
@@ -102,12 +115,20 @@ def _of_python(words: tuple[str, ...], at: int) -> CommandLine:
 
 
 def _of_launcher(words: tuple[str, ...], at: int, launcher: str) -> CommandLine:
-    """The launcher's own options come first, then a script or `-m module`."""
+    """The launcher's own options come first, behind its subcommand; then a script or `-m module`."""
+    named = words[at + 1 : at + 2]
+    is_script = any(word.startswith("-") or word.endswith(".py") for word in named)
+    start = at + 1 if is_script or not named else at + 2
     for index in range(at + 1, len(words)):
+        region = (start, max(start, index))
         if words[index].endswith(".py"):
-            return CommandLine(words=words, kind="script", target=words[index], start=at, own=index + 1, launcher=launcher)
+            return CommandLine(
+                words=words, kind="script", target=words[index], start=at, own=index + 1, launcher=launcher, launching=region
+            )
         if words[index] in ("-m", "--module") and index + 1 < len(words):
-            return CommandLine(words=words, kind="module", target=words[index + 1], start=at, own=index + 2, launcher=launcher)
+            return CommandLine(
+                words=words, kind="module", target=words[index + 1], start=at, own=index + 2, launcher=launcher, launching=region
+            )
     return CommandLine(words=words, kind="program", target=words[at], start=at, own=len(words), launcher=launcher)
 
 
@@ -124,9 +145,19 @@ def _of_shell(words: tuple[str, ...], at: int) -> CommandLine:
 # ------------------------------------------------------------------ flags
 def flags(command: CommandLine, takes: Mapping[str, Takes]) -> list[Given]:
     """The program's own flags, in their order; `takes`: what is known of each.  Of the others, one word after it is its value."""
+    return _flags_between(command.words, command.own, len(command.words), takes)
+
+
+def launcher_flags(command: CommandLine) -> list[Given]:
+    """Return the options of a launcher that a value follows."""
+    start, end = command.launching
+    return [given for given in _flags_between(command.words[:end], start, end, {}) if given.value is not None]
+
+
+def _flags_between(words: tuple[str, ...], start: int, end: int, takes: Mapping[str, Takes]) -> list[Given]:
     found: list[Given] = []
-    words, at = command.words, command.own
-    while at < len(words) and words[at] != "--":
+    at = start
+    while at < end and words[at] != "--":
         given = _flag_at(words, at, takes)
         found += [given] if given else []
         at = given.end if given else at + 1
