@@ -120,6 +120,11 @@ class ProgressParser:
             found[rank] = max(counter.count, found.get(rank, 0))
         return found
 
+    @property
+    def source(self) -> int | None:
+        """Return which form of step the steps were read from: 0 is the best; None: no step was seen."""
+        return self._source
+
     def feed(self, stream: str, data: bytes, now_s: float) -> None:
         """Take a chunk of one stream's bytes; `now_s` is seconds since the start of the attempt."""
         data = self._partial.get(stream, b"") + data  # whole characters and colour codes again

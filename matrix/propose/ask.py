@@ -55,8 +55,10 @@ class Sources:
         files = [path for path in own_files(list(command.words[command.start :]), cwd) if path.suffix in ("", ".py", ".sh")]
         if command.launcher:
             files = [path for path in files if path.name != PurePath(command.launcher).name]
+        if command.kind == "program" and (found := shutil.which(command.target, path=env.get("PATH"))):
+            files = [Path(found)]
         texts = [_text(path) for path in files]
-        self.installed = not any(_is_python(text) for text in texts) or _is_entry_point(texts)
+        self.installed = not any(path.suffix in (".py", ".sh") for path in files)
         self.named = {word.partition("=")[0] for word in command.arguments}
         if self.installed:
             texts += [_text(path) for path in _installed_files(command, texts, env)]
@@ -117,15 +119,6 @@ def _text(path: Path) -> str:
             return source.read(MOST_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-def _is_python(text: str) -> bool:
-    return bool(re.search(r"(?m)^\s*(?:import|from)\s+\w", text))
-
-
-def _is_entry_point(texts: Sequence[str]) -> bool:
-    """True for the script of an installed command, which only calls a function of a package."""
-    return len(texts) == 1 and texts[0].startswith("#!") and bool(ENTRY_POINT.search(texts[0]))
 
 
 def _installed_files(command: CommandLine, texts: Sequence[str], env: Mapping[str, str]) -> list[Path]:

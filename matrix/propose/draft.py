@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matrix.evidence.runtimes import REGISTERING, identify
+from matrix.propose.amounts import why_fixed
 from matrix.propose.ask import Sources, described_options, package_folders
 from matrix.propose.declared import with_declared
 from matrix.propose.facts import Facts
 from matrix.propose.masks import is_secret, masked
-from matrix.propose.numbers import why_fixed
 from matrix.propose.places import Place, escaped, written_places
 from matrix.propose.proposals import DUPLICATE_OK, MOST_COMMENTS, THREAD_VARIABLES, Machine, Proposal, active, folder_axis, proposals
 from matrix.propose.rewrite import Rewritten, rewrite

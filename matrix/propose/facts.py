@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from matrix.diagnosis.judge import signature
 from matrix.evidence.runtimes import duplicates
-from matrix.records import MessageKind, Observation
+from matrix.records import Message, MessageKind, Observation
+
+NO_THREADS = re.compile(r"thread creation failed|resource temporarily unavailable|can't start new thread", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,7 +55,7 @@ def of_observation(seen: Observation, *, source: str = "") -> Facts:
         error=seen.python_error.type if seen.python_error and died else None,
         error_message=seen.python_error.message if seen.python_error and died else "",
         words=tuple(message.text for message in seen.messages),
-        messages=tuple((message.kind, message.text) for message in seen.messages),
+        messages=tuple((kind_of_words(message), message.text) for message in seen.messages),
         last_step=progress.last_step,
         total_steps=progress.total_steps,
         steps_per_s=_rate(seen),
@@ -65,6 +68,11 @@ def of_observation(seen: Observation, *, source: str = "") -> Facts:
         forked_with_threads=any(fork.threads_alive > 1 for fork in seen.forks),
         openmp_runtimes=tuple(library.path for library in two[0]) if two else (),
     )
+
+
+def kind_of_words(message: Message) -> MessageKind:
+    """Return the kind of a line; a library's warning with a reason in it is of the reason's kind."""
+    return "no more processes" if message.kind == "openmp warning" and NO_THREADS.search(message.text) else message.kind
 
 
 def _rate(seen: Observation) -> float | None:

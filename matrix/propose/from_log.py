@@ -16,7 +16,7 @@ from matrix.evidence import exit
 from matrix.evidence.log import python_error_at
 from matrix.evidence.messages import messages
 from matrix.evidence.progress import ANSI, CONTROL, EPOCH, ProgressParser
-from matrix.propose.facts import Facts
+from matrix.propose.facts import Facts, kind_of_words
 from matrix.propose.steps import pattern_of
 from matrix.records import MessageKind, PythonError
 
@@ -105,7 +105,7 @@ def _facts(data: bytes, source: str) -> Facts:
     said = [message for message in messages(stdout="", stderr="\n".join(lines)) if message.kind != "bad number"]
     named = bool(signal or error)
     ended_well = not named and _ended_well(parser, lines, pattern)
-    stopped = parser.last_step is not None or any(message.kind in FATAL for message in said)
+    stopped = parser.last_step is not None or any(kind_of_words(message) in FATAL for message in said)
     return Facts(
         source=source,
         died=True if named or (stopped and not ended_well) else None,
@@ -113,7 +113,7 @@ def _facts(data: bytes, source: str) -> Facts:
         error=error.type if error else None,
         error_message=error.message if error else "",
         words=tuple(message.text for message in said[:3]),
-        messages=tuple((message.kind, message.text) for message in said),
+        messages=tuple((kind_of_words(message), message.text) for message in said),
         last_lines=tuple(lines[-3:]),
         ended_well=ended_well,
         last_step=parser.last_step,
@@ -174,11 +174,17 @@ def _error(text: str) -> PythonError | None:
 def _ended_well(parser: ProgressParser, lines: list[str], pattern: str | None) -> bool:
     """True if the last step is the last that was announced, or a line behind the last step says that the run is over."""
     last, total = parser.last_step, parser.total_steps
-    steps = [at for at, line in enumerate(lines) if _parsed(line.encode() + b"\n", pattern).last_step is not None]
+    steps = [at for at, line in enumerate(lines) if _is_step(line, parser, pattern)]
     if last is not None and total is not None and last + _stride(lines, steps, pattern) > total:
         return True
     behind = lines[steps[-1] + 1 if steps else 0 :]
     return any(CLOSING.search(line) for line in behind[-CLOSING_LINES:])
+
+
+def _is_step(line: str, whole: ProgressParser, pattern: str | None) -> bool:
+    """True if the line tells a step in the form that the log's steps are counted by."""
+    alone = _parsed(line.encode() + b"\n", pattern)
+    return alone.last_step is not None and alone.source == whole.source
 
 
 def _stride(lines: list[str], steps: list[int], pattern: str | None) -> int:

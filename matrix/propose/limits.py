@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psutil
 
-from matrix.kernel_text import kernel_text
 from matrix.evidence.own_limits import INFINITE, KINDS, inherited_limits, limits_for_specification
+from matrix.kernel_text import kernel_text
 from matrix.propose.draft import Draft
 from matrix.propose.facts import Facts
 

@@ -64,7 +64,7 @@ def written_places(settings: Sequence[Setting], facts: Facts | None, cwd: Path, 
         if is_output(setting) and (name := _name_in_the_attempt(setting)):
             written = setting.value if _is_path(setting.value, given=setting.given is not None) else ""
             found.append(Place(setting=setting, written=written or "", name=name))
-    named = [place for place in found if _is_named_at_the_end(place, facts)]
+    named = [place for place in found if _is_named_at_the_end(place, facts, cwd)]
     return [_with_reason(place, named, facts, cwd, runs) for place in found]
 
 
@@ -131,11 +131,14 @@ def _short(line: str) -> str:
     return line if len(line) <= 80 else f"{line[:77]}..."
 
 
-def _is_named_at_the_end(place: Place, facts: Facts | None) -> bool:
+def _is_named_at_the_end(place: Place, facts: Facts | None, cwd: Path) -> bool:
+    """True if the log's last words name the place, as it is written or in full."""
     if facts is None or len(place.written.strip("./")) < LEAST_LETTERS:
         return False
     said = "\n".join([*facts.words, facts.error_message, *facts.last_lines])
-    return bool(re.search(rf"(?<![\w.-]){re.escape(place.written.rstrip('/'))}(?![\w-])", said))
+    written = place.written.rstrip("/").removeprefix("./")
+    forms = "|".join(re.escape(form) for form in (written, str((cwd / written).resolve())))
+    return bool(re.search(rf"(?<![\w./-])(?:\./)?(?:{forms})(?![\w-])", said))
 
 
 def _what_the_disk_says(target: Path, elsewhere: bool) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from matrix.propose.amounts import number_levels
 from matrix.propose.flow import number
-from matrix.propose.numbers import number_levels
 from matrix.propose.places import Place, escaped
 from matrix.propose.roles import Role, plain_name
 from matrix.propose.settings import Setting

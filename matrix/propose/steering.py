@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Sequence
 
 from matrix.propose.facts import Facts
@@ -13,8 +12,6 @@ from matrix.records import MessageKind
 
 FIRST = 200  # above every weight that a proposal has by itself
 ARENAS = "MALLOC_ARENA_MAX"
-NO_THREADS = re.compile(r"thread creation failed|resource temporarily unavailable|can't start new thread", re.IGNORECASE)
-IN_SHARED_MEMORY = re.compile(r"shared memory|/dev/shm", re.IGNORECASE)
 # For each kind of words the roles, or names of axes, that speak to such a death, the most telling first.
 SPEAK_TO: dict[MessageKind, tuple[Role | str, ...]] = {
     "openmp conflict": ("omp", "threads"),
@@ -56,11 +53,8 @@ def _moved_forward(proposal: Proposal, order: Sequence[str], wanted: dict[str, M
 
 
 def kinds_of_words(facts: Facts | None) -> list[MessageKind]:
-    """Return the kinds of the log's words in their order; a library's warning with a reason in it is of the reason's kind."""
-    found: list[MessageKind] = []
-    for kind, text in facts.messages if facts and facts.died else ():
-        found.append("no more processes" if kind == "openmp warning" and NO_THREADS.search(text) else kind)
-    return list(dict.fromkeys(found))
+    """Return the kinds of the words that a death left, in their order."""
+    return list(dict.fromkeys(kind for kind, _ in facts.messages)) if facts and facts.died else []
 
 
 # ------------------------------------------------------------------ axes that only the log asks for

@@ -37,7 +37,7 @@ def _head(draft: Draft, file: str) -> list[str]:
 
 # ------------------------------------------------------------------ run
 def _run(draft: Draft) -> list[str]:
-    lines = ["run:", *(f"  # {comment(remark)}" for remark in draft.rewritten.remarks), *_command(draft.rewritten.words)]
+    lines = ["run:", *(f"  # {comment(remark, most=400)}" for remark in draft.rewritten.remarks), *_command(draft.rewritten.words)]
     if variables := list(_variables(draft)):
         lines += ["  env:", *(f"    {scalar(name)}: {scalar(value)}  # {why}" for name, value, why in variables)]
     lines += [f"  # {name}: set it in the shell that starts the run; a secret is not written here" for name in draft.withheld]
@@ -102,7 +102,7 @@ def _progress(draft: Draft) -> list[str]:
 def _matrix(draft: Draft) -> list[str]:
     lines = ["matrix:"]
     for proposal in draft.varied:
-        lines += [f"  # {comment(proposal.why)}", f"  {_axis(proposal)}"]
+        lines += [f"  # {comment(proposal.why, most=400)}", f"  {_axis(proposal)}"]
     if draft.others or draft.unvalued or draft.fixed:
         lines += ["  # not varied:", *(line for proposal in draft.others for line in _other(proposal))]
         lines += [f"  # {comment(', '.join(flags))}: {why}" for why, flags in draft.fixed.items()]

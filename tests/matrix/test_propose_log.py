@@ -120,3 +120,84 @@ def _specification(facts: Facts, folder: Path) -> str:
     (folder / "spec.yaml").write_text(text)
     load_spec(folder / "spec.yaml")
     return text
+
+
+# ------------------------------------------------------------------ a death, or a good end
+STEPS = "".join(f"step {step} loss 0.{step}\n" for step in range(10, 200, 10))
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "training finished\n",
+        "saved model to out/\nDone.\n",
+        "{'train_runtime': 12.3, 'train_loss': 0.4}\n",
+        "| End of training | test loss 4.2 |\n",
+        "`Trainer.fit` stopped: `max_epochs=1` reached.\n",
+        "*** Best metric: 71.2 (epoch 3)\n",
+        "srun: job step completed, exit code 0\n",
+    ],
+)
+def test_the_log_of_a_run_that_says_it_is_over_is_no_death(log, end: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    facts = log(STEPS + end)
+    assert (facts.died, facts.ended_well, facts.last_step) == (None, True, 190)
+    assert "observed:" not in _specification(facts, tmp_path)
+
+
+def test_a_run_that_prints_every_tenth_step_need_not_print_its_last(log) -> None:  # type: ignore[no-untyped-def]
+    steps = "".join(f"step {step}/1005\n" for step in range(10, 1001, 10))
+    assert (log(steps).died, log(steps.replace("1005", "2000")).died) == (None, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized.",
+        "libgomp: Thread creation failed: Resource temporarily unavailable",
+        "RuntimeError: can't start new thread",
+        "OSError: [Errno 24] Too many open files",
+    ],
+)
+def test_words_after_which_no_program_goes_on_are_a_death_also_without_a_step(log, words: str) -> None:  # type: ignore[no-untyped-def]
+    facts = log(f"loading\n{words}\n")
+    assert facts.died is True and facts.last_step is None
+    assert log(f"loading\n{words}\n{STEPS}training finished\n").died is None
+
+
+# ------------------------------------------------------------------ the words steer
+def _axes(facts: Facts, folder: Path, *words: str) -> list[str]:
+    (folder / "train.py").write_text("print()\n")
+    command = ["python", "train.py", *words]
+    text = specification(command, cwd=folder, env={"PATH": str(Path(sys.executable).parent)}, facts=facts)
+    (folder / "spec.yaml").write_text(text)
+    return [axis.name for axis in load_spec(folder / "spec.yaml").axes]
+
+
+FLAGS = ("--workers", "4", "--bs", "32", "--accum", "8", "--precision", "16-mixed", "--readers", "3", "--amp", "--fused", "--out", "o")
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized.", ["omp", "threads"]),
+        ("libgomp: Thread creation failed: Resource temporarily unavailable", ["threads", "workers", "arenas"]),
+        ("torch.cuda.OutOfMemoryError: CUDA out of memory", ["bs", "accum", "precision"]),
+        ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed", ["workers", "bs"]),
+        ("OSError: [Errno 28] No space left on device: 'o/x.pt'", ["folder", "workers"]),
+        ("numpy.core._exceptions.MemoryError: Unable to allocate 3 GiB", ["bs", "workers", "accum"]),
+    ],
+)
+def test_the_words_of_a_death_put_the_axes_first_that_speak_to_it(  # type: ignore[no-untyped-def]
+    log, words: str, first: list[str], tmp_path: Path
+) -> None:
+    axes = _axes(log(f"{STEPS}{words}\n"), tmp_path, *FLAGS)
+    assert axes[: len(first)] == first and len(axes) <= 7
+    plain = _axes(log(f"{STEPS}Segmentation fault\n"), tmp_path, *FLAGS)
+    assert not {"omp", "arenas", "folder"} & set(plain)
+
+
+def test_the_way_out_that_only_hides_two_openmp_runtimes_is_marked_as_such(log, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    _axes(log(f"{STEPS}OMP: Error #15: found libomp.so already initialized.\n"), tmp_path)
+    spec = load_spec(tmp_path / "spec.yaml")
+    assert spec.axis("omp").hides == ("duplicate_ok",) and spec.known_bad["omp"] == "plain"
+    assert spec.observed[0].step == 190 and spec.observed[0].log == "run.log"
