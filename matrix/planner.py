@@ -178,7 +178,8 @@ class Planner:
             return None
         shares = {entry.cause: entry.probability for entry in self._verdict.ranking}
         case = self._case()
-        return probing.propose(case, shares, catalogue.causes_of(case), self._can_probe, probes.NAMES)
+        wanted = [probe for rival in self._verdict.ranking[0].rivals if not rival.told for probe in rival.probes]
+        return probing.propose(case, shares, catalogue.causes_of(case), self._can_probe, probes.NAMES, wanted)
 
     def _probe_trial(self, number: int, name: str) -> Trial:
         why = f"An intervention of the tool's own, to tell why it dies: {name.replace('_', ' ')}."

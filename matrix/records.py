@@ -305,6 +305,17 @@ class Filesystem:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SharedFile:
+    """A regular file that several processes had open for reading at one time, as far as looks twice a second saw."""
+
+    path: str
+    pids: list[int]
+    own: bool  # each by an open file description of its own; False: they share one, and with it the position in the file
+    moved: bool  # the position in it changed while they had it open
+    position: int = 0  # in the file, as last seen in one of them
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ShortFile:
     """A mapped file that was shorter at the end than what was mapped of it (touching the rest raises SIGBUS), or that had been written
     to where the fault lies, or under code that was loaded from it."""
@@ -343,7 +354,19 @@ class Fault:
     index_bytes: int | None = (
         None  # how far the instruction's index led from a pointer into memory to where there is none; None: no index, or unknown
     )
+    was_mapped: bool | None = None  # memory without a file was seen at the address before, and nothing is there now; None: not looked at
     filled: int | None = None  # the byte that the pointer consists of, over and over: nobody stored an address there; None: it does not
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Binding:
+    """A name that a library of the crash calls or uses, and the library that the loader bound it to; paths, but names in `others`."""
+
+    symbol: str
+    user: str
+    to: str
+    own: bool  # the user defines that name itself, and another library's was taken
+    others: list[str] = dataclasses.field(default_factory=list)  # mapped libraries that define it as well
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -540,6 +563,7 @@ class Observation:
     curve: MemoryCurve | None = None  # None: no sample was taken
     processes: list[ProcessSeen] = dataclasses.field(default_factory=list)
     libraries: list[Library] = dataclasses.field(default_factory=list)
+    bindings: list[Binding] | None = None  # of the libraries in which it crashed, at most 16; None: not looked at
     mapped: list[str] = dataclasses.field(default_factory=list)  # all files of the main process with code; []: no view at its end was had
     omp_registrations: list[OmpRegistration] = dataclasses.field(default_factory=list)
     env_changes: list[EnvChange] = dataclasses.field(default_factory=list)
@@ -560,6 +584,7 @@ class Observation:
     metrics: list[Metric] = dataclasses.field(default_factory=list)
     messages: list[Message] = dataclasses.field(default_factory=list)  # one of each kind, in the order of their first line
     filesystems: list[Filesystem] = dataclasses.field(default_factory=list)
+    shared_files: list[SharedFile] = dataclasses.field(default_factory=list)  # at most 8
     short_files: list[ShortFile] = dataclasses.field(default_factory=list)  # looked for after a SIGBUS only
     faults: list[Fault] = dataclasses.field(default_factory=list)  # the core's first: it is of the process that began it
     crash_dumps: list[CrashDump] = dataclasses.field(default_factory=list)  # the main process's first
@@ -605,6 +630,7 @@ class Finding:
     fact: str
     attempt: str
     file: str  # the file in the attempt's folder that backs it
+    form: str = ""  # the form of the cause that the fact shows, as in `Cause.forms`; "": any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -633,6 +659,16 @@ class Remedy:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class RivalTold:
+    """A cause that looks alike, and how the two were told apart."""
+
+    cause: str
+    told: bool  # False: what tells the two apart was not asked, or not answered
+    text: str  # for people
+    probes: list[str] = dataclasses.field(default_factory=list)  # interventions of the tool that would tell; []: none would
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Ranked:
     """One entry of the ranking."""
 
@@ -649,6 +685,8 @@ class Ranked:
     clause: str = ""  # follows "because": the cause in general, nothing about this run
     remedies: list[Remedy] = dataclasses.field(default_factory=list)  # the least invasive first
     references: list[str] = dataclasses.field(default_factory=list)
+    form: str = ""  # of the cause, in words of the catalogue: title, clause and remedies are of this form; "": the cause in general
+    rivals: list[RivalTold] = dataclasses.field(default_factory=list)  # of the first entries; []: none is known
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -46,6 +46,8 @@ def _evidence(folder: RunFolder, entry: Ranked, opened: bool) -> Details:
     blocks += [Bullets(_culprit(entry.culprit, entry))] if entry.culprit or entry.interactions else []
     blocks += [Heading("Supports"), _facts(folder, entry.supports, "No fact that speaks for it was recorded.")]
     blocks += [Heading("Contradicts"), _facts(folder, entry.contradicts, "No fact that speaks against it was recorded.")]
+    if entry.rivals:
+        blocks += [Heading("Told from what looks alike"), Bullets([line(f"{sentence(rival.text)}") for rival in entry.rivals])]
     missing = [line(strong(f"{one_line(gap.what)}."), f" {sentence(gap.why)}") for gap in entry.not_collected]
     blocks += [Heading("Not collected"), Bullets(missing) if missing else Para(line("Nothing was recorded as missing."))]
     if entry.remedies:

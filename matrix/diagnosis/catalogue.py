@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from matrix.diagnosis import endings, figures, fork, limits, memory, native, openmp, probing, room, stalls, watchdogs
+from matrix.diagnosis import endings, figures, fork, limits, memory, native, needs, openmp, probing, room, stalls, watchdogs
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause
 from matrix.records import Finding
@@ -33,11 +33,12 @@ ENTRIES: dict[str, Cause] = {**CAUSES, **{cause.name: cause for cause in OPEN}}
 
 def causes_of(case: Case) -> dict[str, Cause]:
     """The causes, with what each predicts where the evidence of this case says more than the catalogue."""
-    return {**CAUSES, **memory.causes_of(case)}
+    return {**CAUSES, **memory.causes_of(case), **limits.causes_of(case)}
 
 
 def findings(case: Case) -> Iterator[Finding]:
     """Every judgement on every attempt, by all families and by the tool's own interventions."""
     for family in FAMILIES:
         yield from family.findings(case)
+    yield from needs.findings(case)
     yield from probing.findings(case, causes_of(case))

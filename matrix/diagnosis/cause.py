@@ -14,6 +14,15 @@ NEUTRAL = 0.03  # chance that an intervention which has nothing to do with a cau
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Form:
+    """One form in which a cause comes: its own words and remedies."""
+
+    title: str
+    clause: str
+    remedies: tuple[Remedy, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Cause:
     """`cures_it`: the tool's own interventions by name, each with the chance that the death goes away under it if this is the cause.
 
@@ -31,6 +40,7 @@ class Cause:
     every_time: float = 0.5
     references: tuple[str, ...] = ()
     cures_it: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    forms: Mapping[str, Form] = dataclasses.field(default_factory=dict)  # by name; findings say which one their fact shows
 
     def goes_away(self, probe: str) -> float:
         """Chance that the death goes away under an intervention that took hold."""
@@ -42,8 +52,10 @@ def remedy(kind: RemedyKind, change: str, cost: str = "") -> Remedy:
     return Remedy(kind=kind, change=change, cost=cost)
 
 
-def finding(cause: str, rule: str, observation: Observation, weight: float, fact: str, file: str = "observation.json") -> Finding:
-    return Finding(cause=cause, rule=rule, weight=weight, fact=fact, attempt=observation.attempt, file=file)
+def finding(
+    cause: str, rule: str, observation: Observation, weight: float, fact: str, file: str = "observation.json", *, form: str = ""
+) -> Finding:
+    return Finding(cause=cause, rule=rule, weight=weight, fact=fact, attempt=observation.attempt, file=file, form=form)
 
 
 def message(run: Observation, kind: MessageKind) -> Message | None:

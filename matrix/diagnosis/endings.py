@@ -10,12 +10,14 @@ from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message, remedy, reports
 from matrix.diagnosis.judge import worker_that_began
 from matrix.diagnosis.launchers import after_silence
+from matrix.diagnosis.limits import SAID, TIME
 from matrix.diagnosis.native import crash_signal, heap_is_damaged
 from matrix.diagnosis.native_causes import NATIVE_CRASH
 from matrix.diagnosis.signals import EXIT, EXTERNAL
 from matrix.evidence.deaths import initiating
 from matrix.records import Death, ExitCall, Finding, MessageKind, Observation, PythonError
 
+LAST_LINES = 4  # of the output
 SAID_CHARS = 100  # of the last line, which may be cut off in front
 EXCEPTION, BINARY, DEVICE = "python_exception", exchanged.BINARY, "device_backend_fault"
 NO_MEMORY = re.compile(
@@ -128,6 +130,7 @@ def findings(case: Case) -> Iterator[Finding]:
             yield from _cascade(death, began)
         else:
             yield from _exit(death)
+            yield from _refused_before(case, death)
     if case.deaths:
         yield from _device_contrast(case)
         yield from exchanged.findings(case)
@@ -249,6 +252,16 @@ def _exit(death: Observation) -> Iterator[Finding]:
         yield finding(EXIT, "who", death, OWN, f"{left} ended the process", "hook.jsonl")
     elif status == 0 and death.exit.left_by == "interpreter":
         yield finding(EXIT, "who", death, 0.5, "the interpreter reached its own end, with status 0", "hook.jsonl")
+
+
+def _refused_before(case: Case, death: Observation) -> Iterator[Finding]:
+    """Judge an exit right after words of the system: who ends a process for such a reason only reports it."""
+    last = " ".join(death.output_tail[-LAST_LINES:])
+    for line in death.messages:
+        if line.kind in SAID and SAID[line.kind][0] != TIME and line.text[:60] in last and not case.said_alike(line.kind):
+            fact = f"its last words give a reason that the system gave: {line.text.strip()[:160]}"
+            yield finding(EXIT, "reported", death, -3.0, fact, f"{line.stream}.log")
+            return
 
 
 def _is_last_said(death: Observation, error: PythonError) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, remedy
@@ -52,6 +53,10 @@ SHARED = ("multiprocessing/queues.py:", "multiprocessing/connection.py:", "multi
 WORKERS = ("worker", "miner")
 GONE = ("Z", "X")  # ended, and not yet waited for
 INNER = 8  # frames from the innermost
+PYTHON_FRAME = re.compile(r"(?:\.py|<\w+>):\d+ in ")
+C_LIBRARIES = ("libc.", "libc-", "libpthread", "libstdc++")
+OF_PYTHON = ("Py", "_Py", "lock_Py", "acquire_timed", "take_gil", "rlock_", "sem_", "SemLock")  # functions of the interpreter that wait
+DIGITS = re.compile(r"\d+")  # of process ids and random names in a path: these differ from run to run
 LOST = "lock that no thread holds after fork"
 
 
@@ -65,6 +70,9 @@ def findings(case: Case) -> Iterator[Finding]:
         yield finding(CAUSE, "crash", death, 1.0, fact)
     if crashes and len(crashes) == len(case.deaths):
         yield from _started_anew(case, (case.bad_deaths or crashes)[0])
+    for death in case.deaths:
+        yield from _one_position(case, death)
+    yield from _started_anew_by_the_tool(case)
     if hangs and all(threaded_forks(death) for death in hangs) and len(case.survivors) > 1:
         stuck = all(stuck_children(death, threaded_forks(death)) for death in hangs)
         yield from _from_survivors(case, stuck)
@@ -93,6 +101,67 @@ def _started_anew(case: Case, death: Observation) -> Iterator[Finding]:
             return
 
 
+def _one_position(case: Case, death: Observation) -> Iterator[Finding]:
+    """Judge a file that forked processes read by one position: who reads there gets what another one asked for.
+
+    A helper may hold a descriptor that it never uses.  So a run that lives with each process reading by its own decides."""
+    shared = next((file for file in death.shared_files if not file.own), None)
+    if shared is None or not death.forks:
+        return
+    moved = _moves(case.deaths, shared.path)
+    moves = ", and the position in it moved" if moved else ""
+    fact = f"{len(shared.pids)} processes had {shared.path} open by one description, which fork copied{moves}"
+    if _moves(case.survivors, shared.path):
+        yield finding(CAUSE, "one position", death, -1.0, f"{fact}; so it was in a run that survived")
+        return
+    still = next(((axis, run) for axis, run in case.beside if run.forks and _shares(run, shared.path)), None)
+    if still and moved:
+        axis, run = still
+        fact += f"; with {axis}={run.trial.cell[axis]} alone nobody moves it, and it survives (attempt {run.attempt})"
+        yield finding(CAUSE, "one position", death, 4.0, fact)
+        for cause in (*NATIVE_CRASH, "python_exception", "corrupt_input_data"):
+            yield finding(cause, "one position", death, -2.5, fact)
+        return
+    apart = next(((axis, run) for axis, run in case.beside if run.forks and not _shares(run, shared.path)), None)
+    if apart is None:
+        if moved:
+            yield finding(CAUSE, "one position", death, 2.0, f"{fact}, as in no run that survived")
+        return
+    axis, run = apart
+    fact += f"; with {axis}={run.trial.cell[axis]} alone they do not share it, and it survives (attempt {run.attempt})"
+    seen = _opens_itself(run, shared.path)
+    yield finding(CAUSE, "one position", death, 5.0 if moved and seen else 4.0 if moved or seen else 2.0, fact)
+    for cause in (*NATIVE_CRASH, "python_exception", "corrupt_input_data") if moved or seen else ():
+        yield finding(cause, "one position", death, -2.5, fact)
+
+
+def _moves(runs: Sequence[Observation], path: str) -> bool:
+    """Return True if the position that processes share in that file changed in a run, or was another one in each of several runs."""
+    same = DIGITS.sub("#", path)
+    shared = [file for run in runs for file in run.shared_files if not file.own and DIGITS.sub("#", file.path) == same]
+    return any(file.moved for file in shared) or len({file.position for file in shared}) > 1
+
+
+def _shares(run: Observation, path: str) -> bool:
+    """Return True if processes of a run had that file open by one description; numbers in its name may differ."""
+    return any(not file.own and DIGITS.sub("#", file.path) == DIGITS.sub("#", path) for file in run.shared_files)
+
+
+def _opens_itself(run: Observation, path: str) -> bool:
+    """Return True if processes of a run had that file open, each by a description of its own."""
+    return any(file.own and DIGITS.sub("#", file.path) == DIGITS.sub("#", path) for file in run.shared_files)
+
+
+def _started_anew_by_the_tool(case: Case) -> Iterator[Finding]:
+    """Judge runs under the tool's own intervention in which workers were there as before, started anew, and it lived."""
+    for run in case.probed:
+        lived = case.outcomes[run.attempt].kind == "survived" and run.trial.cell == case.known_bad
+        if lived and any(name in run.trial.probes for name in ("start_spawn", "start_forkserver")) and not threaded_forks(run):
+            fact = "with its processes started anew instead of forked by this tool, and nothing else changed, it survives"
+            yield finding(CAUSE, "started anew", run, 2.0, fact)
+            yield finding("deadlock", "started anew", run, -1.5, fact)
+
+
 def was_watched(observation: Observation) -> bool:
     """Whether the hook was there to see forks: without it, none seen says nothing."""
     return all(missing.what != "hook" for missing in observation.not_collected)
@@ -108,7 +177,7 @@ def _from_hang(death: Observation) -> Iterator[Finding]:
         return
     waiting = stuck_children(death, forks)
     if not waiting:
-        if not any(_is_unseen(child) for child in _children(death, forks)):
+        if not may_have_lost(death):
             fact = "no forked child waits for a lock or for threads that it lost: they wait for work, do something else, or are gone"
             yield finding(CAUSE, "fork", death, -2.0, fact, "observation.json")
         return
@@ -131,7 +200,10 @@ def stuck_children(death: Observation, forks: Sequence[ForkEvent]) -> list[Proce
     forkers = {fork.pid for fork in forks}
     children = _children(death, forks)
     held = [child for child in children if child.threads == 1 and _waits_for_a_copied_lock(child, forkers)]
-    return held + [child for child in children if child not in held and _named(_frames(child), POOLS)]
+    pools = [child for child in children if child not in held and _named(_frames(child), POOLS)]
+    native = {fork.pid for fork in forks if fork.threads_alive > len(fork.thread_names)}  # else all that were lost are Python's own
+    others = [child for child in children if child not in held + pools and child.ppid in native]
+    return held + pools + [child for child in others if _waits_in_native_code(child)]
 
 
 def _children(death: Observation, forks: Sequence[ForkEvent]) -> list[ProcessSeen]:
@@ -143,6 +215,34 @@ def _waits_for_a_copied_lock(child: ProcessSeen, forkers: set[int]) -> bool:
     if any(word in frame for frame in _frames(child, whole=True) for word in SHARED):
         return False  # what processes share is given back by processes, and an idle worker waits there
     return hang_class(child, forkers) == LOST or bool(_named(_frames(child), HELD))
+
+
+def _waits_in_native_code(child: ProcessSeen) -> bool:
+    """Return True if the thread that forked waits for another thread within a call of a native library.
+
+    Thread pools have many names; what they share is a call from Python that waits inside a library, neither Python's own nor C's."""
+    frames = _frames(child, whole=True)
+    native = list(takewhile(lambda frame: not PYTHON_FRAME.search(frame), frames))
+    waits = next((frame for frame in native if not _is_of_the_system(frame)), "")
+    called = len(native) < len(frames) and bool(waits)
+    return called and not waits.rpartition(" in ")[2].startswith(OF_PYTHON) and _waits_somewhere(child)
+
+
+def _is_of_the_system(frame: str) -> bool:
+    """Return True for a frame of the C or C++ library, by the library or by the name of its function."""
+    place, _, function = frame.rpartition(" in ")
+    return place.startswith(C_LIBRARIES) or function.startswith(("std::", "pthread_", "__"))
+
+
+def may_have_lost(death: Observation) -> bool:
+    """Return True if a forked child waits for nobody knows whom, and its parent had threads that it does not have."""
+    forks = threaded_forks(death)
+    return any(_is_unseen(child) or _waits_somewhere(child) for child in _children(death, forks))
+
+
+def _waits_somewhere(child: ProcessSeen) -> bool:
+    """Return True if it waits in a futex, and not where workers wait for work."""
+    return "futex" in child.wchan and not any(word in frame for frame in _frames(child, whole=True) for word in SHARED)
 
 
 def _frames(child: ProcessSeen, *, whole: bool = False) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from matrix.diagnosis.addresses import NULL, PAGE, on_stack, the_fault
@@ -44,6 +45,7 @@ COUNTED = ("nofile", "nproc", "pids", "fsize", "memlock", "data", "maps", "inoti
 OF_MEMORY = ("memlock", "data", "maps")  # at these an allocation is refused, in the words of a lack of memory, though there is enough
 MAP_FAILED = (1 << 64) - PAGE  # what mmap returns for "no", and a few bytes more
 NO_MEMORY: tuple[MessageKind, ...] = ("out of memory", "cuda out of memory")  # an allocator of a device's staging memory says the latter
+OF_SPACE: tuple[MessageKind, ...] = ("out of memory", "no more processes")  # the stack of a thread is mapped as well
 LIFTED = {
     "nofile": RESOURCE,
     "nproc": RESOURCE,
@@ -101,6 +103,35 @@ CAUSES = (
         cures_it={"raised_cpu_time": 0.6},
     ),
 )
+
+
+RAISED = {"as": "raised_address_space", "nofile": "raised_nofile", "pids": "raised_pids", "nproc": "raised_pids", "cpu": "raised_cpu_time"}
+REMOVES = 0.9  # chance that the intervention which raises the very limit that was met takes the death away
+
+
+def causes_of(case: Case) -> dict[str, Cause]:
+    """Return entries that predict more of this case: the limit that its deaths met is known by name."""
+    raised = {RAISED[name]: REMOVES for name in met_limits(case)}
+    entries = (cause for cause in CAUSES if any(probe in cause.cures_it for probe in raised))
+    return {
+        cause.name: dataclasses.replace(
+            cause, cures_it={**cause.cures_it, **{probe: chance for probe, chance in raised.items() if probe in cause.cures_it}}
+        )
+        for cause in entries
+    }
+
+
+def met_limits(case: Case) -> set[str]:
+    """Return the names of the limits that deaths of the known-bad cell had nearly used up and that an intervention raises."""
+    met = {bound.name for death in case.bad_deaths for bound in bounds_of(death) if _is_met(death, bound)}
+    return met & set(RAISED)
+
+
+def _is_met(death: Observation, bound: Bound) -> bool:
+    """Return True if a process had used up nearly all that a limit allows."""
+    used = max(bound.used or 0, (death.exit.cpu_s or 0) if bound.name == "cpu" else 0)
+    share = NEAR_SPACE if bound.name == "as" else NEAR
+    return used >= share * bound.soft
 
 
 def findings(case: Case) -> Iterator[Finding]:
@@ -212,7 +243,7 @@ def bounds_of(death: Observation) -> list[Bound]:
 def _address_space(death: Observation) -> Iterator[Finding]:
     """An allocation that the limit refused: an exception, or a null pointer that nobody checked."""
     bound, fault, pointer = next((b for b in bounds_of(death) if b.name == "as"), None), the_fault(death), unchecked(death)
-    refused = pointer or message(death, "out of memory") is not None
+    refused = pointer or any(message(death, kind) for kind in OF_SPACE)
     if bound is None:
         if first_signal(death) == "SIGXFSZ" or any(map(_reached, bounds_of(death))) or _names_a_limit(death):
             return  # that is another limit
@@ -250,6 +281,19 @@ def _without_the_limit(case: Case) -> Iterator[Finding]:
                 fact = f"with {change} alone the limit on {COUNTS[bound.name]} is {now} instead of {bound.soft}"
                 yield finding(cause, "limit lifted", dying, 2.5, f"{fact}, and it survives (attempt {survivor.attempt})")
                 break
+    yield from _lifted_by_the_tool(case)
+
+
+def _lifted_by_the_tool(case: Case) -> Iterator[Finding]:
+    """Judge runs in which the tool raised the very limit that the deaths had nearly used up; what it does outweighs words."""
+    for name in sorted(met_limits(case)):
+        for run in case.probed:
+            held = bool(run.probes) and all(result.held for result in run.probes)
+            lived = case.outcomes[run.attempt].kind == "survived" and run.trial.cell == case.known_bad
+            if held and lived and RAISED[name] in run.trial.probes:
+                fact = f"with the limit on {COUNTS[name]} raised by this tool, and nothing else changed, it survives"
+                yield finding(LIFTED[name], "limit lifted", run, 2.5, fact)
+                yield finding("library_exit", "limit lifted", run, -2.5, fact)
 
 
 # ------------------------------------------------------------------ time

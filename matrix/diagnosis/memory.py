@@ -30,7 +30,9 @@ ALLOCATORS = ("MALLOC_", "PYTHONMALLOC", "LD_PRELOAD", "NUMPY_MADVISE_HUGEPAGE",
 def findings(case: Case) -> Iterator[Finding]:
     killed = [death for death in case.deaths if case.outcomes[death.attempt].signature == "SIGKILL:memory"]
     guarded = [] if killed else memory_guards.ended(case, highest)
-    yield from _guarded(guarded)
+    harmless = memory_guards.left_alone(case, highest, max(map(highest, guarded))) if guarded else None
+    yield from _guarded(guarded, harmless)
+    guarded = [] if harmless else guarded
     for death in killed:
         yield from _killed(death)
     killed = killed or guarded
@@ -63,15 +65,20 @@ def _killed(death: Observation) -> Iterator[Finding]:
         yield finding(cause, "killed", death, 4.0, proof, "observation.json")
 
 
-def _guarded(deaths: list[Observation]) -> Iterator[Finding]:
-    """By the program's own monitor, which is no limit of time and no stranger."""
+def _guarded(deaths: list[Observation], harmless: str | None) -> Iterator[Finding]:
+    """Judge deaths by a monitor of the program's own.  Without the monitor either memory would have met another limit, or nothing.
+
+    `harmless`: the fact that memory above the level does no harm; None: nothing shows that."""
     for death in deaths:
         levels = f"{size(min(map(highest, deaths)))} and {size(max(map(highest, deaths)))}"
         fact = f"a process of its own ended it, as in all {len(deaths)} deaths, when memory was between {levels}, after however many steps"
+        yield finding("watchdog_or_time_limit", "level", death, -4.0, fact)
+        if harmless:
+            yield finding("external_signal", "level", death, 5.0, f"{fact}; {harmless}: another process ends it by a rule of its own")
+            continue
+        yield finding("external_signal", "level", death, -4.0, fact)
         for cause in NAMES:
             yield finding(cause, "killed", death, 3.0, fact)
-        for cause in ("watchdog_or_time_limit", "external_signal"):
-            yield finding(cause, "level", death, -4.0, fact)
 
 
 def _limit_met(memory: Memory) -> str:

@@ -22,9 +22,11 @@ GREW = 1.5  # times what it held at its first step: a level that is always there
 
 def ended(case: Case, highest: Callable[[Observation], int]) -> list[Observation]:
     """The deaths, if a process of their own ended them all at one level of memory that no survivor passes which that process watches."""
+    if not case.deaths or not all(map(_by_its_own, case.deaths)):
+        return []
     peaks, walls = sorted(map(highest, case.deaths)), sorted(death.wall_s for death in case.deaths)
     steps = sorted(death.progress.last_step or 0 for death in case.deaths)
-    if len(peaks) < ENOUGH or not all(map(_by_its_own, case.deaths)) or not all(_grew(death, highest(death)) for death in case.deaths):
+    if len(peaks) < ENOUGH or not all(_grew(death, highest(death)) for death in case.deaths):
         return []
     if not peaks[0] or peaks[-1] > SAME_LEVEL * peaks[0] or steps[-1] < DIFFERENT * max(1, steps[0]):
         return []
@@ -32,6 +34,17 @@ def ended(case: Case, highest: Callable[[Observation], int]) -> list[Observation
         return []
     higher = [survivor for survivor in case.survivors if highest(survivor) > peaks[-1]]
     return case.deaths if _unwatched(case, higher) else []
+
+
+def left_alone(case: Case, highest: Callable[[Observation], int], level: int) -> str | None:
+    """Say which change of one axis alone takes the monitor away, so that memory passes the level and the program lives.
+
+    Then the memory that the program takes does no harm by itself: the monitor's rule ends it."""
+    for axis, survivor in case.beside:
+        if highest(survivor) > level:
+            change = f"{axis}={survivor.trial.cell[axis]}"
+            return f"with {change} alone memory passes that level, nothing ends it, and it survives (attempt {survivor.attempt})"
+    return None
 
 
 def _by_its_own(death: Observation) -> bool:

@@ -8,9 +8,11 @@ from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import finding
 from matrix.diagnosis.memory_causes import ALLOCATOR, RETENTION, WORKERS, WORKING_SET
 from matrix.diagnosis.memory_form import FEW, HALF, RARER, size, too_short
+from matrix.evidence.deaths import initiating
 from matrix.records import Death, Finding, Observation, ProcessMemory
 
 MOST = 0.5  # of the tree's memory in its workers
+ALONE = 0.6  # of what all workers held, in one of several: that worker grew, and no copies were made
 
 
 def by_workers(death: Observation) -> Iterator[Finding]:
@@ -29,11 +31,25 @@ def by_workers(death: Observation) -> Iterator[Finding]:
     of_its_own = "" if workers[0].role == "worker" else ", programs of their own,"
     fact = f"{len(workers)} worker process{'es' if len(workers) > 1 else ''}{of_its_own} held {size(held)} of {size(whole)}"
     weight = 2.5 if held > MOST * whole and len(workers) > 1 else -2.0 if held < FEW * whole else 0.0
+    if weight > 0 and (alone := _one_of_them(death, workers, held)):
+        yield finding(WORKERS, "workers", death, -2.5, alone, "memory.csv")
+        return
     if weight:
         yield finding(WORKERS, "workers", death, weight, fact, "memory.csv")
     if weight > 0:  # what grew, or was large, was not one process
         for cause in (RETENTION, ALLOCATOR, WORKING_SET):
             yield finding(cause, "workers", death, -1.5, fact, "memory.csv")
+
+
+def _one_of_them(death: Observation, workers: list[ProcessMemory], held: int) -> str | None:
+    """Say that one of several workers held most of what all of them held; None: they held about as much as each other."""
+    largest = max(workers, key=_own)
+    share = max(_own(largest), largest.anon_bytes)
+    if share <= ALONE * max(held, share):
+        return None
+    died = initiating(death.deaths)
+    its_end = ", which died first" if died and died.pid == largest.pid else ""
+    return f"one of {len(workers)} workers held {size(share)} of the {size(max(held, share))} that all of them held{its_end}: no copies"
 
 
 def _held_by(workers: list[ProcessMemory], processes: list[ProcessMemory], counted: int | None) -> tuple[int, int]:
@@ -71,7 +87,11 @@ def _pool(processes: list[ProcessMemory], *, least: int = 2) -> list[ProcessMemo
 def worker_count(observation: Observation, *, least: int = 2) -> int:
     """Most workers at one time, and those whose deaths alone are known.  `least`: of programs of their own; one alone is none, but what
     is left of a pool."""
-    return _at_once(_pool(observation.memory.processes, least=least)) + len(_unread_deaths(observation))
+    pool = _pool(observation.memory.processes, least=least)
+    began = initiating(observation.deaths)
+    if began and began.time_s is not None:  # a pool starts another worker in the place of one that died
+        pool = [worker for worker in pool if worker.first_s <= began.time_s] or pool
+    return _at_once(pool) + len(_unread_deaths(observation))
 
 
 def _unread_deaths(observation: Observation) -> list[Death]:

@@ -27,7 +27,8 @@ from matrix.diagnosis.addresses import (
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import SHARED, finding, message, said
 from matrix.diagnosis.judge import FAULTS, first_signal
-from matrix.diagnosis.native_causes import ARGUMENT, CAUSES, CORRUPTION, ILLEGAL, OVERFLOW, RACE
+from matrix.diagnosis.native_causes import ARGUMENT, CAUSES, CORRUPTION, GIVEN_BACK, ILLEGAL, OVERFLOW, RACE
+from matrix.diagnosis.native_causes import REFERENCES as SPOILT_REFERENCES
 from matrix.diagnosis.native_checked import checked
 from matrix.diagnosis.native_threads import fewer_threads, other_threads
 from matrix.records import Fault, Finding, Observation, describe_cell
@@ -37,6 +38,9 @@ __all__ = ["CAUSES", "crash_signal", "findings", "heap_is_damaged"]
 ROOM = 64 << 10  # left on the stack: it did not overflow
 DEEP = 60  # frames: a recursion
 SMASHED = "stack smashing"  # the words of what compilers put at the end of a function
+# Words of Py_FatalError in Objects/object.c, Modules/gcmodule.c, Python/pystate.c and ceval.c.
+REFERENCES = ("none_dealloc", "deallocating", "refcount", "ref count", "reference count", "already tracked by the garbage collector")
+WITHOUT_LOCK = ("must be called with the gil held", "gil is released", "no current thread", "without holding the gil")
 SEVERAL = 4  # deaths of different cells at one step, from which that is no chance
 FEWEST_STEPS = 3  # before them every program does what it does for the first time, also a race
 TRAP = "0f0b"  # ud2: what compilers put behind assertions
@@ -114,8 +118,29 @@ def _heap(case: Case, death: Observation) -> Iterator[Finding]:
         yield finding(OVERFLOW, "heap", death, -3.0, fact)
     if crash_signal(death) == "SIGABRT" and (line := said(death, "stack smashed")) and not case.said_alike("stack smashed"):
         yield from _frame(death, line)
+    yield from _interpreter(case, death)
     if line := _refused(case, death):
         yield finding(ARGUMENT, "assertion", death, 2.5, f"native code refused what it was given: {line}", "stderr.log")
+
+
+def _interpreter(case: Case, death: Observation) -> Iterator[Finding]:
+    """Judge what the interpreter found broken in its own objects when it gave up: native code did not keep its rules."""
+    line = said(death, "fatal python error")
+    if line is None or crash_signal(death) != "SIGABRT" or case.said_alike("fatal python error"):
+        return
+    low = line.lower()
+    if any(word in low for word in REFERENCES):
+        fact = f"the interpreter found a reference count that native code had spoilt: {line}"
+        yield finding(CORRUPTION, "references", death, 4.5, fact, "stderr.log", form=SPOILT_REFERENCES)
+        for cause, against in ((ARGUMENT, -1.5), (RACE, -0.5), (OVERFLOW, -3.0)):
+            yield finding(cause, "references", death, against, fact, "stderr.log")
+        used_up = f"{fact}: a count is used up after as many calls, whatever they are given"
+        yield finding("corrupt_input_data", "references", death, -3.5, used_up, "stderr.log")
+    elif any(word in low for word in WITHOUT_LOCK):
+        fact = f"native code used the interpreter without its lock: {line}"
+        yield finding(RACE, "without lock", death, 4.0, fact, "stderr.log")
+        for cause in (ARGUMENT, CORRUPTION):
+            yield finding(cause, "without lock", death, -1.0, fact, "stderr.log")
 
 
 def _frame(death: Observation, line: str) -> Iterator[Finding]:
@@ -160,6 +185,10 @@ def _address(death: Observation) -> Iterator[Finding]:
         return
     if fault.stack_left_bytes is not None and fault.stack_left_bytes > ROOM:
         yield finding(OVERFLOW, "address", death, -4.0, f"the thread that crashed had {fault.stack_left_bytes >> 10} KiB of stack left")
+    if fault.was_mapped and not on_stack(fault):
+        fact = f"memory was at {fault.address or 0:#x} while it ran, and was given back before native code{in_what(fault)} used it"
+        yield finding(CORRUPTION, "given back", death, 4.0, fact, form=GIVEN_BACK)
+        yield finding(ARGUMENT, "given back", death, -2.5, fact)
     for cause, weight, fact in _places(fault):
         yield finding(cause, "address", death, weight, fact)
 

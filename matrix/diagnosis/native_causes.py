@@ -3,7 +3,7 @@ other threads beside it."""
 
 from __future__ import annotations
 
-from matrix.diagnosis.cause import Cause, remedy
+from matrix.diagnosis.cause import Cause, Form, remedy
 
 OVERFLOW, CORRUPTION, ARGUMENT, RACE, ILLEGAL = (
     "stack_overflow",
@@ -12,6 +12,7 @@ OVERFLOW, CORRUPTION, ARGUMENT, RACE, ILLEGAL = (
     "native_thread_race",
     "illegal_instruction",
 )
+GIVEN_BACK, NEVER_SET, REFERENCES, AT_EXIT = "given back", "never set", "references", "at exit"  # forms of these
 NATIVE_CRASH = (CORRUPTION, ARGUMENT, RACE)  # what a crash in native code may be, when it is not of the stack or of an instruction
 
 CAUSES = (
@@ -40,6 +41,32 @@ CAUSES = (
         ),
         references=("glibc manual, Heap Consistency Checking", "valgrind manual, Memcheck"),
         cures_it={"checked_heap": 0.5, "poisoned_heap": 0.5, "valgrind": 0.5, "one_thread": 0.1, "one_core": 0.1, "one_arena": 0.1},
+        forms={
+            GIVEN_BACK: Form(
+                title="Memory is used after it was given back",
+                clause="native code keeps a pointer or a view into memory whose owner has freed it or moved it elsewhere",
+                remedies=(
+                    remedy("axis", "the setting under which nothing keeps a view"),
+                    remedy("code", "keep the owner alive as long as the view; take the view again after the owner grew"),
+                ),
+            ),
+            NEVER_SET: Form(
+                title="Memory is used before it was set",
+                clause="native code reads memory that nobody has written, and uses what lies there by chance",
+                remedies=(
+                    remedy("axis", "the setting under which the buffer is cleared"),
+                    remedy("code", "set the buffer before it is read (calloc, zeros instead of empty)"),
+                ),
+            ),
+            REFERENCES: Form(
+                title="A reference count is wrong",
+                clause="native code gives back references that it does not own, so an object is freed while others use it",
+                remedies=(
+                    remedy("axis", "the Python code in the place of the native one"),
+                    remedy("code", "count references as the C API says: no Py_DECREF of what is borrowed"),
+                ),
+            ),
+        },
     ),
     Cause(
         name=ARGUMENT,
@@ -65,6 +92,16 @@ CAUSES = (
         ),
         references=("FAISS wiki, Threads and asynchronous calls",),
         cures_it={"one_thread": 0.35, "one_core": 0.4, "checked_heap": 0.4, "poisoned_heap": 0.4, "valgrind": 0.6},
+        forms={
+            AT_EXIT: Form(
+                title="A native thread still runs while the process ends",
+                clause="a thread of native code goes on while exit handlers destroy the objects that it uses",
+                remedies=(
+                    remedy("axis", "the setting without that thread"),
+                    remedy("code", "stop and join the thread before the program ends (atexit, close())"),
+                ),
+            ),
+        },
     ),
     Cause(
         name=ILLEGAL,

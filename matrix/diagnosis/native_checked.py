@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from matrix.diagnosis.addresses import in_what, the_fault
 from matrix.diagnosis.cause import finding, said
-from matrix.diagnosis.native_causes import ARGUMENT, CORRUPTION, RACE
+from matrix.diagnosis.native_causes import ARGUMENT, CORRUPTION, NEVER_SET, RACE
 from matrix.records import Finding, Frame, HeapError, Observation
 
 PYTHON_FREED = 0xDD  # Python's debug allocator, Objects/obmalloc.c
+PYTHON_NEW = 0xCD
+ITEM_BYTES = (1, 2, 4, 8, 16, 32)
+NEAR = 4096  # bytes beside it: a field of a record, or where the array begins
 HEAP_PROBES = ("poisoned_heap", "checked_heap", "valgrind")
 
 
@@ -19,10 +22,15 @@ def checked(run: Observation, guilty: Sequence[Frame], *, known: bool) -> Iterat
     held = all(result.held for result in run.probes)
     if not held or not set(run.trial.probes) & set(HEAP_PROBES):
         return
-    if (fault := the_fault(run)) and fault.filled is not None and fault.filled in _left_in_freed(run):
+    fault = the_fault(run)
+    if fault and fault.filled is not None and fault.filled in _left_in_freed(run):
         fact = f"where what is freed is filled with {fault.filled:#x}, native code{in_what(fault)} used such bytes as a pointer"
         for cause, weight in {CORRUPTION: 3.0, RACE: 2.0, ARGUMENT: -2.0}.items():  # a race frees too early as well
             yield finding(cause, "checked heap", run, weight, f"{fact}: memory that was given back")
+    if fault and fault.index_bytes and (byte := _byte_of_index(fault.index_bytes, _left_in_new(run))):
+        fact = f"where what is allocated is filled with {byte:#x}, native code{in_what(fault)} used such bytes as an index"
+        for cause, weight in {CORRUPTION: 4.0, RACE: 0.0, ARGUMENT: -3.0}.items():
+            yield finding(cause, "checked heap", run, weight, f"{fact}: memory that nobody had set", form=NEVER_SET)
     if line := said(run, "heap damaged"):
         fact = f"with a checked heap it ends at the damage: {line}"
         yield finding(CORRUPTION, "checked heap", run, 1.5 if known else 3.5, fact, "stderr.log")
@@ -45,6 +53,26 @@ def _left_in_freed(run: Observation) -> set[int]:
     """The bytes that allocators put into what is freed under the probes of this run."""
     byte = run.env_at_exec.get("MALLOC_PERTURB_", "")
     return ({int(byte) & 0xFF} if byte.isdigit() else set()) | ({PYTHON_FREED} if run.env_at_exec.get("PYTHONMALLOC") == "debug" else set())
+
+
+def _left_in_new(run: Observation) -> set[int]:
+    """The bytes that allocators put into what is allocated under the probes of this run; the C library turns the bits round."""
+    byte = run.env_at_exec.get("MALLOC_PERTURB_", "")
+    found = {int(byte) & 0xFF ^ 0xFF} if byte.isdigit() else set()
+    if run.env_at_exec.get("PYTHONMALLOC") == "debug":
+        found.add(PYTHON_NEW)
+    return found
+
+
+def _byte_of_index(index_bytes: int, filled: set[int]) -> int | None:
+    """The byte that an index of 32 or 64 bits consists of, for items of a usual size; None: it is another number."""
+    for byte in filled:
+        for width in (4, 8):
+            number = int.from_bytes(bytes([byte]) * width, "little", signed=True)
+            readings = (number, number % (1 << 8 * width))  # with a sign and without
+            if any(abs(index_bytes - reading * size) <= NEAR for reading in readings for size in ITEM_BYTES):
+                return byte
+    return None
 
 
 def _misuse(error: HeapError) -> dict[str, float]:

@@ -8,7 +8,7 @@ from itertools import takewhile
 from matrix.diagnosis import clusters
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import finding, message
-from matrix.diagnosis.native_causes import ARGUMENT, CORRUPTION, RACE
+from matrix.diagnosis.native_causes import ARGUMENT, AT_EXIT, CORRUPTION, RACE
 from matrix.records import Finding, Frame, Observation
 
 WAITS = (
@@ -32,6 +32,8 @@ WAITS = (
     "kmp",
     "?",
 )
+ENDS = ("__run_exit_handlers", "__cxa_finalize", "_dl_fini", "_dl_call_fini", "Py_FinalizeEx", "finalize_modules")  # at a process's end
+NOT_JOINED = "without an active exception"  # what std::terminate says for a std::thread that is destroyed while it runs
 QUEUES = ("futex", "mutex", "lll_lock", "pthread_cond", "sem_wait", "syscall")  # in frames of who waits for another thread
 EVENTS = ("poll", "select", "accept", "recv", "sigwait", "pause")  # and of who has nothing to do until something comes
 AS_THE_PROBE = "probe one_thread"  # the rule: an axis and the tool's own intervention that do the same count once
@@ -41,6 +43,9 @@ POOLS = ("gomp", "libomp", "libiomp", "openblas", "mkl", "tbb", "pthreadpool")  
 def other_threads(death: Observation) -> Iterator[Finding]:
     """Another thread of the program inside the same library, with a call of its own, at the moment of the crash."""
     if not death.native_stack:
+        return
+    if fact := _while_it_ended(death):
+        yield from _race(death, fact, 4.0, -2.5, form=AT_EXIT)
         return
     mine = {frame.library for frame in clusters.relevant(death.native_stack) if frame.library}
     for stack in death.other_stacks:
@@ -63,8 +68,25 @@ def other_threads(death: Observation) -> Iterator[Finding]:
         yield finding(RACE, "other thread", death, -0.75, fact, "native_stacks.txt")
 
 
-def _race(death: Observation, fact: str, race: float, others: float) -> Iterator[Finding]:
-    yield finding(RACE, "other thread", death, race, fact, "native_stacks.txt")
+def _while_it_ended(death: Observation) -> str | None:
+    """Say that a native thread went on while another one ended the process, which takes away what the thread uses; None: it did not."""
+    if not of_no_call(death.native_stack):
+        line = message(death, "c++ exception")
+        left = line is not None and NOT_JOINED in line.text and _ends_the_process(death.native_stack)
+        return f"native code left a thread behind that nobody had waited for when the process ended: {line.text}" if left and line else None
+    if not any(map(_ends_the_process, death.other_stacks)):
+        return None
+    own = next((frame for frame in clusters.relevant(death.native_stack) if frame.function), None)
+    where = f" in {own.function}" if own else ""
+    return f"a native thread still ran{where} while another thread ran the handlers of exit(), which destroy what the thread uses"
+
+
+def _ends_the_process(stack: Sequence[Frame]) -> bool:
+    return any(frame.function.partition("@")[0] in ENDS for frame in stack)
+
+
+def _race(death: Observation, fact: str, race: float, others: float, *, form: str = "") -> Iterator[Finding]:
+    yield finding(RACE, "other thread", death, race, fact, "native_stacks.txt", form=form)
     for cause in (ARGUMENT, CORRUPTION):
         yield finding(cause, "other thread", death, others, fact, "native_stacks.txt")
 

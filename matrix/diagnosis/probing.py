@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, message
@@ -20,6 +20,7 @@ UNKNOWN_CURED = 0.12  # chance that a probe happens to help against something th
 MOST_NATS = 3.5  # one run under one probe proves no more
 LEAST_NATS = 0.25  # less than that is no fact that supports or contradicts anything
 LEAST_BITS = 0.03  # a probe that is expected to teach less is not worth its time
+LUCK, MOST_REPEATS = 0.1, 2  # chance that runs survived without the intervention's doing, and runs after which no more are asked for
 MOST_PROBES = 5  # in one matrix: the budget is for the search as well
 CLEAR = 0.88  # probability of the first cause from which no probe is needed
 HEAP = ("poisoned_heap", "checked_heap")  # these change a damaged heap: a death elsewhere, or of another kind, is an answer too
@@ -52,17 +53,36 @@ def findings(case: Case, causes: Chances) -> Iterator[Finding]:
             if abs(weight) >= LEAST_NATS:
                 yield _judgement(cause, ONE_THREAD, run, weight, fact)
     on_stack = all(message(death, "stack smashed") for death in case.deaths)  # another heap changes nothing there
-    for run in case.probed:
-        name = next(iter(run.trial.probes))
-        answer = _answer(case, run)
-        if answer is None or run.trial.cell != case.known_bad or (name == ONE_THREAD and _had_one_thread(case)):
-            continue
-        died = case.death_rate
+    for name, answered in _answers(case).items():
+        run, answer = answered[-1]
         fact = f"under the probe {name} ({_how(run)}) it {'died alike' if answer == 'died' else _changed(case, run)}"
+        fact += f", as in {len(answered)} such runs" if len(answered) > 1 else ""
         for cause in causes.values():
-            weight = _nats(cause.goes_away(name), died, answer)
+            every = sum(_nats(cause.goes_away(name), case.death_rate, each) for _, each in answered)
+            weight = max(-MOST_NATS, min(MOST_NATS, every))
             if abs(weight) >= LEAST_NATS and not (on_stack and name in HEAP and cause.name in NATIVE_CRASH):
                 yield _judgement(cause, name, run, weight, fact)
+
+
+def _answers(case: Case) -> dict[str, list[tuple[Observation, str]]]:
+    """Return the runs of each intervention in the known-bad cell that took hold and gave an answer; they are independent."""
+    found: dict[str, list[tuple[Observation, str]]] = {}
+    for run in case.probed:
+        name, answer = next(iter(run.trial.probes)), _answer(case, run)
+        if answer and run.trial.cell == case.known_bad and not (name == ONE_THREAD and _had_one_thread(case)):
+            found.setdefault(name, []).append((run, answer))
+    return found
+
+
+def cured(case: Case, name: str) -> bool | None:
+    """Return True if the death goes away under an intervention, with little left to luck; False: it dies alike; None: open.
+
+    A crash that comes now and then stays away by luck, so one survival may not do."""
+    answers = [answer for _, answer in _answers(case).get(name, ())]
+    if "died" in answers:
+        return False
+    luck = (1 - case.death_rate) ** len(answers)
+    return True if answers and (luck <= LUCK or len(answers) >= MOST_REPEATS) else None
 
 
 def _judgement(cause: Cause, probe: str, run: Observation, weight: float, fact: str) -> Finding:
@@ -96,13 +116,18 @@ def propose(
     causes: Chances,
     available: Callable[[str], bool],
     names: Iterable[str],
+    wanted: Sequence[str] = (),
 ) -> Proposal | None:
     """The probe that teaches most about the cause; None: the cause is clear, or no probe would tell.
 
     `shares`: probabilities of the causes, `unknown` among them.  All probes run the same cell, so the one with most bits has most per
-    second."""
+    second.  `wanted`: interventions that tell the first cause from a rival, the best first: without their answer it is not confirmed,
+    however clear it looks."""
     tried = {next(iter(run.trial.probes)) for run in case.probed} | {ONE_THREAD for _ in _one_thread_by_axis(case)}
     tried |= {ONE_THREAD} if _had_one_thread(case) else set()
+    open_ = [each for each in wanted if cured(case, each) is None and (each not in tried or each in _answers(case))]
+    if case.result.reproduced and (name := next(filter(available, open_), None)):
+        return information(name, shares, causes, case.death_rate)
     if (
         len(tried) >= MOST_PROBES
         or not case.result.reproduced

@@ -7,7 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from matrix.diagnosis import catalogue
+from matrix.diagnosis import catalogue, rivals
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import SHARED
 from matrix.records import Fact, Finding, Grade, NotCollected, Ranked, RuledOut
@@ -16,8 +16,8 @@ UNKNOWN_NATS = 2.0  # what a cause's evidence must beat before it is likelier th
 CAPS: dict[Grade, float] = {"confirmed": 0.98, "supported": 0.9, "suspected": 0.7}  # evidence without a contrast proves less than it seems
 RULED_OUT = -3.0
 SPECIFIC = 2.5  # nats of evidence that is for this cause and not for its whole family
-ONCE = ("other thread", "short file", "recursion", "heap", "checked heap", "sender")  # mostly missed, so seen once is seen
-EXCLUDES = ("other thread", "short file")  # of those: what is seen once speaks against the other causes as well
+ONCE = ("other thread", "short file", "recursion", "heap", "checked heap", "sender", "given back")  # mostly missed, so seen once is seen
+EXCLUDES = ("other thread", "short file", "given back")  # of those: what is seen once speaks against the other causes as well
 ELSEWHERE = 0.5  # of what deaths in other cells say where those of the known-bad cell say nothing: they may be another failure
 MARGIN = 2.0  # nats before the next cause: evidence that several causes share confirms none of them
 
@@ -47,6 +47,11 @@ def rank(case: Case, findings: Sequence[Finding]) -> list[Ranked]:
     ordered = sorted(named, key=lambda cause: -named[cause])
     leading = {first, ordered[0]}
     return [_ranked(case, grouped.get(cause, []), said, cause, named[cause], leading=cause in leading) for cause in ordered]
+
+
+def by_cause_and_rule(case: Case, findings: Iterable[Finding]) -> Said:
+    """Return what each rule says of each cause, in nats."""
+    return {cause: by_rule(case, of_cause) for cause, of_cause in _by_cause(findings).items()}
 
 
 def total(case: Case, findings: Iterable[Finding]) -> float:
@@ -79,7 +84,8 @@ def _grade_of(case: Case, said: Said, cause: str) -> Grade:
     mine = said.get(cause, {})
     score, specific = sum(mine.values()), sum(weight for rule, weight in mine.items() if rule != SHARED)
     others = max((sum(rules.values()) for name, rules in said.items() if name != cause), default=0.0)
-    if case.result.confirmed and score >= UNKNOWN_NATS + 2 and specific >= SPECIFIC and score >= others + MARGIN:
+    clear = score >= UNKNOWN_NATS + 2 and specific >= SPECIFIC and score >= others + MARGIN
+    if case.result.confirmed and clear and rivals.open_question(case, said, cause) is None:
         return "confirmed"
     return "supported" if score >= UNKNOWN_NATS + 1 else "suspected"
 
@@ -106,6 +112,8 @@ def _keep_open(shares: dict[str, float], first: str, cap: float) -> None:
 def _ranked(case: Case, mine: Sequence[Finding], said: Said, cause: str, probability: float, *, leading: bool) -> Ranked:
     """`leading`: where it dies is known whatever the cause, so the first entry and the first named cause tell it."""
     rules, entry = said.get(cause, {}), catalogue.ENTRIES[cause]
+    form = _form(mine, rules)
+    words = entry.forms.get(form, entry)
     return Ranked(
         cause=cause,
         probability=probability,
@@ -116,11 +124,19 @@ def _ranked(case: Case, mine: Sequence[Finding], said: Said, cause: str, probabi
         supports=_facts(finding for finding in mine if finding.weight > 0 and rules[finding.rule] > 0),
         contradicts=_facts(finding for finding in mine if finding.weight < 0 and rules[finding.rule] < 0),
         not_collected=_not_collected(case) if leading else [],
-        title=entry.title,
-        clause=entry.clause,
-        remedies=list(entry.remedies),
+        title=words.title,
+        clause=words.clause,
+        remedies=list(words.remedies),
+        form=form if form in entry.forms else "",
         references=list(entry.references),
+        rivals=rivals.told_apart(case, said, cause) if leading else [],
     )
+
+
+def _form(findings: Sequence[Finding], rules: Mapping[str, float]) -> str:
+    """Return the form of a cause that its strongest fact of a form shows; "": none does."""
+    shown = [finding for finding in findings if finding.form and finding.weight > 0 and rules[finding.rule] > 0]
+    return max(shown, key=lambda finding: finding.weight).form if shown else ""
 
 
 def _summary(cause: str, findings: Sequence[Finding]) -> str:

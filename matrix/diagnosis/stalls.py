@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterator
 
-from matrix.diagnosis import slow
+from matrix.diagnosis import probing, slow
 from matrix.diagnosis.case import Case
-from matrix.diagnosis.cause import Cause, finding, remedy
-from matrix.diagnosis.fork import GONE, stuck_children, was_watched
-from matrix.diagnosis.hangs import HangClass, classes, threaded_forks
+from matrix.diagnosis.cause import Cause, Form, finding, remedy
+from matrix.diagnosis.fork import GONE, may_have_lost, stuck_children, was_watched
+from matrix.diagnosis.hangs import HangClass, classes, first_thread, threaded_forks
 from matrix.diagnosis.judge import waits_for_memory
 from matrix.evidence.deaths import initiating
 from matrix.records import Finding, Load, Observation, ProcessSeen, describe_cell
@@ -25,6 +26,10 @@ UNDERWAY = 3.0  # times the longest step that was seen: the next one may take as
 IN_PROPORTION = 1.5  # times as long as the quantity itself would make it: caches, and the noise of a step's time
 BEYOND = 2.0  # times that, from which neither of the two explains it: it goes through all of them for each of them
 REMOTE = ("tcp_", "inet_")  # kernel functions: who it waits for may be on another machine
+STARTED_ANEW = "start_spawn"  # the intervention after which no process is forked
+MOST_RANKS = 4  # of which the line is told
+OWN_LINE = re.compile(r"[^/\s]+\.py:\d+ in ")
+IDLE = ("pool.py:", "multiprocessing/queues.py:", "concurrent/futures/", "_worker_loop")  # where workers wait for work
 TRACKER = "resource_tracker.py:"  # multiprocessing's helper always waits on a pipe
 WAITING: tuple[HangClass, ...] = ("lock", "pipe or queue", "child", "interpreter lock", "lock that no thread holds after fork")
 ELSEWHERE: dict[HangClass, str] = {
@@ -35,6 +40,8 @@ ELSEWHERE: dict[HangClass, str] = {
     "sleep": "sleeps for a time that it chose",
 }  # no other thread or process of the program has to do anything for it to go on
 
+SILENT_REMOTE, RANKS_APART = "silent remote", "ranks apart"
+SOCKETS = ("wait_woken", "sk_wait", "inet_", "tcp_", "unix_stream")  # kernel functions of a wait for a connection
 CAUSES = (
     Cause(
         name=DEADLOCK,
@@ -46,6 +53,25 @@ CAUSES = (
         ),
         references=("Python documentation, multiprocessing: joining processes that use queues",),
         cures_it={"one_core": 0.2, "one_thread": 0.1, "slower_clock": 0.1},
+        forms={
+            SILENT_REMOTE: Form(
+                title="A remote that does not answer",
+                clause="a process waits on a connection for an answer that never comes, and no time limit is set on the wait",
+                remedies=(
+                    remedy("code", "a time limit on the connection (settimeout, timeout=), and what to do when it is over"),
+                    remedy("axis", "another remote, or a copy of the data that needs none"),
+                ),
+            ),
+            RANKS_APART: Form(
+                title="Ranks wait in different places",
+                clause="ranks reached different collective operations, or not all reached one, and each waits for the others for ever",
+                remedies=(
+                    remedy("code", "the same collectives in the same order on every rank: no condition that only some ranks meet"),
+                    remedy("axis", "the setting under which all ranks take the same path"),
+                    remedy("code", "a time limit on the group, so that the ranks say where they are"),
+                ),
+            ),
+        },
     ),
     Cause(
         name=STALL,
@@ -93,7 +119,7 @@ def _hang(case: Case, death: Observation) -> Iterator[Finding]:
     if began:
         yield finding(DEADLOCK, "began", death, -3.0, began)
     elif not busy:
-        yield from _waits(death, found)
+        yield from _waits(case, death, found)
     elif alone := _alone(death, found):
         yield finding(STALL, "alone", death, 1.5, alone)
     if busy and death.load and _is_crowded(death.load):
@@ -227,7 +253,7 @@ def _began(death: Observation) -> str | None:
     return f"an exception was raised before it hung: {error.type}: {error.message[:120]}" if error else None
 
 
-def _waits(death: Observation, found: dict[int, HangClass]) -> Iterator[Finding]:
+def _waits(case: Case, death: Observation, found: dict[int, HangClass]) -> Iterator[Finding]:
     """The main process first, then the one that it waits for; where a fork lost threads, that explains it as well."""
     process = _who_decides(death, found)
     if process is None:
@@ -241,17 +267,53 @@ def _waits(death: Observation, found: dict[int, HangClass]) -> Iterator[Finding]
         return
     if kind not in WAITING:
         return
-    named = next((frame for frame in process.stack if ":" in frame), "")
-    fact = f"{process.role} {process.pid} waits for a {kind}" + (f" at {named}" if named else "")
-    yield finding(DEADLOCK, "waits", death, _weight(death, process), fact)
+    named = _own_line(process) or next((frame for frame in process.stack if ".py:" in frame), "")
+    fact = f"{_called(process)} waits for a {kind}" + (f" at {named}" if named else "")
+    remote = process.role == "main" and process.wchan.startswith(SOCKETS) and not _descendants(process, death.processes)
+    yield finding(DEADLOCK, "waits", death, _weight(case, death, process), fact, form=SILENT_REMOTE if remote else "")
+    if apart := _ranks_apart(death, found):
+        yield finding(DEADLOCK, "ranks", death, 1.5, f"{apart}: none can answer the other", form=RANKS_APART)
     if death.progress.finished_line:
         yield finding(DEADLOCK, "after the end", death, 1.0, "it had said that it was finished, and waits at its exit", "stdout.log")
 
 
-def _weight(death: Observation, process: ProcessSeen) -> float:
+def _weight(case: Case, death: Observation, process: ProcessSeen) -> float:
     if stuck_children(death, threaded_forks(death)):
         return 0.5
+    if may_have_lost(death) and probing.cured(case, STARTED_ANEW) is not False:
+        return 1.5
     return 1.5 if process.wchan.startswith(REMOTE) or not was_watched(death) else 3.0
+
+
+def _below_a_poll(others: list[ProcessSeen], found: dict[int, HangClass]) -> ProcessSeen | None:
+    """Return a process that waits while the main process only looks at it now and then, as a launcher does; None: all have a reason.
+
+    Ranks come first.  A worker of a pool that waits for work is well."""
+    waiting = [each for each in others if found[each.pid] in WAITING and (each.rank is not None or not _waits_for_work(each))]
+    return min(waiting, key=lambda process: (process.rank is None, process.rank or 0, process.pid), default=None)
+
+
+def _waits_for_work(process: ProcessSeen) -> bool:
+    return any(word in frame for frame in process.stack for word in IDLE)
+
+
+def _ranks_apart(death: Observation, found: dict[int, HangClass]) -> str | None:
+    """Say that ranks wait for each other at different lines of the program; None: they do not, or it is unknown."""
+    ranks = sorted((each for each in death.processes if each.rank is not None), key=lambda each: each.rank or 0)
+    places = {each.rank: place for each in ranks if found[each.pid] in WAITING and (place := _own_line(each))}
+    if len(places) < 2 or len(set(places.values())) < 2:
+        return None
+    return "; ".join(f"rank {rank} waits at {place}" for rank, place in list(places.items())[:MOST_RANKS])
+
+
+def _called(process: ProcessSeen) -> str:
+    """Return what people call a process: a rank by its rank."""
+    return f"{process.role} {process.pid}" if process.rank is None else f"rank {process.rank} (pid {process.pid})"
+
+
+def _own_line(process: ProcessSeen) -> str | None:
+    """Return the innermost line of the program's own code; paths of installed packages have folders in them."""
+    return next((frame for frame in first_thread(process) if OWN_LINE.match(frame)), None)
 
 
 def _who_decides(death: Observation, found: dict[int, HangClass]) -> ProcessSeen | None:
@@ -261,6 +323,18 @@ def _who_decides(death: Observation, found: dict[int, HangClass]) -> ProcessSeen
     others = [process for process in living if process is not main and not any(TRACKER in frame for frame in process.stack)]
     if main is None or found[main.pid] == "unknown":
         return next((process for process in others if found[process.pid] in WAITING), main)
-    if found[main.pid] in ("child", "pipe or queue") and others and all(found[process.pid] in ELSEWHERE for process in others):
-        return others[0]
+    if found[main.pid] == "sleep" and (stuck := _below_a_poll(others, found)):
+        return stuck
+    below = _descendants(main, others)
+    if found[main.pid] in ("child", "pipe or queue") and below and all(found[process.pid] in ELSEWHERE for process in below):
+        return below[0]
     return main
+
+
+def _descendants(main: ProcessSeen, others: list[ProcessSeen]) -> list[ProcessSeen]:
+    """Return those that the main process started; one that left it, as a daemon does, is nobody that it waits for as a child."""
+    family, found = {main.pid}, list[ProcessSeen]()
+    while new := [process for process in others if process.ppid in family and process not in found]:
+        found += new
+        family |= {process.pid for process in new}
+    return found

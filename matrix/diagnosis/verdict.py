@@ -207,7 +207,8 @@ def _text(case: Case, status: Status, ranked: Sequence[Ranked]) -> str:
         where = describe_cell({axis: "|".join(map(str, values)) for axis, values in first.culprit.items()}) or "every cell"
         return f"Diagnosed: {first.cause}, where {where}.{beside}"
     if status == "suspected":
-        reasons = "; ".join(result.reasons) or "the evidence for the cause is not direct enough"
+        open_rival = next((rival.text for rival in first.rivals if not rival.told), "the evidence for the cause is not direct enough")
+        reasons = "; ".join(result.reasons) or open_rival
         return f"Suspected: {first.cause}; not confirmed, because {reasons}.{beside}"
     if status in ("healthy", "not_reproduced"):
         return result.text + stalls.crowded(case) + slow.advice(case)

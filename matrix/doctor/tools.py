@@ -92,7 +92,8 @@ def ptrace(place: Place) -> Iterator[Seen]:
             [sys.executable, "-I", "-S", "-c", TRACER, str(target.pid)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True, errors="replace",
+            text=True,
+            errors="replace",
             timeout=20,
         )
         target.kill()

@@ -3,7 +3,7 @@
 The kernel writes header, program headers and notes before any memory, and cuts the file off at RLIMIT_CORE.  For a
 process with torch and faiss (400 mappings) the list of files was complete after 60 KB and all notes of one thread
 after 64 KB; each further thread adds 3.4 KB, each mapping 150 bytes.  The kernel leaves the list out when it would
-be longer than 4 MiB (kernel.core_file_note_size_limit), so a limit of 5 MiB always suffices and 1 MiB nearly always.
+be longer than 4 MiB (kernel.core_file_note_size_limit), and headers of 65,530 mappings take as much: 9 MiB always suffice.
 """
 
 from __future__ import annotations
@@ -26,15 +26,27 @@ class CoreNotes:
     pid: int
     threads: tuple[int, ...]  # thread ids, the one that died first; the kernel log names these
     maps: str  # as in /proc/PID/maps, files only; device and inode are those of the path now, 0 when it is gone
+    # "" where the kernel left the list out, for it would have been longer than the kernel allows
     mappings: int | None = None  # of all kinds, as the kernel counts them against vm.max_map_count
 
 
 def read_core(core: Path) -> CoreNotes | None:
-    """What the notes say; None when it is not a 64-bit ELF core, or when it was cut off within the list of files."""
+    """What the notes say; None when it is not a 64-bit ELF core, or when it was cut off within its notes."""
     try:
         with core.open("rb") as source:
             data = source.read(FIRST_BYTES)
             return _parse(data + source.read(max(0, min(_end_of_notes(data), READ_BYTES) - len(data))))
+    except (OSError, struct.error, UnicodeError):
+        return None
+
+
+def pid_of(core: Path) -> int | None:
+    """Return the process that a core is of, also where its notes were cut off later; None: it is no core, or does not say."""
+    try:
+        with core.open("rb") as source:
+            data = source.read(FIRST_BYTES)
+            data += source.read(max(0, min(_end_of_notes(data), READ_BYTES) - len(data)))
+        return _parts(data)[0]
     except (OSError, struct.error, UnicodeError):
         return None
 
@@ -47,8 +59,19 @@ def _end_of_notes(data: bytes) -> int:
 
 
 def _parse(data: bytes) -> CoreNotes | None:
-    if data[:4] != b"\x7fELF" or data[4:5] != b"\x02":
+    pid, threads, maps = _parts(data)
+    if maps is None and 0 < _end_of_notes(data) <= len(data):
+        maps = ""
+    if pid is None or maps is None:
         return None
+    (segments,) = struct.unpack_from(("<" if data[5] == 1 else ">") + "H", data, 56)  # one is that of the notes; 0xFFFF: that or more
+    return CoreNotes(pid=pid, threads=tuple(threads), maps=maps, mappings=segments - 1)
+
+
+def _parts(data: bytes) -> tuple[int | None, list[int], str | None]:
+    """Return the process, its threads and its files, as far as the notes that are there tell them."""
+    if data[:4] != b"\x7fELF" or data[4:5] != b"\x02":
+        return None, [], None
     order = "<" if data[5] == 1 else ">"
     headers = list(_program_headers(data, order))
     executable = {address: flags for kind, flags, _, address, _ in headers if kind == PT_LOAD}
@@ -61,8 +84,7 @@ def _parse(data: bytes) -> CoreNotes | None:
                 (pid,) = struct.unpack_from(order + "i", body, PRPSINFO_PID)
             elif note == NT_FILE:
                 maps = _maps(body, order, executable)
-    (segments,) = struct.unpack_from(order + "H", data, 56)  # one is that of the notes; 0xFFFF: that or more
-    return CoreNotes(pid=pid, threads=tuple(threads), maps=maps, mappings=segments - 1) if pid and maps is not None else None
+    return pid, threads, maps
 
 
 def _program_headers(data: bytes, order: str) -> Iterator[tuple[int, int, int, int, int]]:

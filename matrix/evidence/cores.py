@@ -14,7 +14,7 @@ import re
 import shutil
 from pathlib import Path
 
-from matrix.evidence.core_notes import read_core
+from matrix.evidence.core_notes import pid_of
 from matrix.kernel_text import kernel_text
 
 PATTERN = Path("/proc/sys/kernel/core_pattern")
@@ -22,7 +22,8 @@ USES_PID = Path("/proc/sys/kernel/core_uses_pid")
 
 
 SIGNALS = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGQUIT", "SIGSYS", "SIGTRAP", "SIGXCPU", "SIGXFSZ")  # those that leave one
-NOTES_BYTES = 5 << 20  # always enough for the notes
+NOTES_BYTES = 9 << 20  # always enough: 4 MiB of headers for all mappings that are allowed, a list of files of 4 MiB, and the threads
+LEAST_BYTES = 5 << 20  # enough for the notes of a process with 10,000 mappings
 FULL_BYTES = 8 << 30
 DISK_SHARE = 0.25  # of what is free on the disk; the rest is the user's
 
@@ -44,12 +45,12 @@ def plan(cwd: Path, *, full: bool = False, limit_bytes: int | None = None) -> Co
     found = _place(cwd)
     if found.why_not:
         return found
-    if limit_bytes is not None and limit_bytes < NOTES_BYTES:
+    if limit_bytes is not None and limit_bytes < LEAST_BYTES:
         return dataclasses.replace(found, why_not=f"limits.core is {limit_bytes} bytes")
     cap = min(FULL_BYTES, int(shutil.disk_usage(found.folder).free * DISK_SHARE), limit_bytes or FULL_BYTES)
-    if cap < NOTES_BYTES:
+    if cap < LEAST_BYTES:
         return dataclasses.replace(found, why_not=f"the disk of {found.folder} is nearly full")
-    return dataclasses.replace(found, cap_bytes=cap if full or limit_bytes else NOTES_BYTES, full=full)
+    return dataclasses.replace(found, cap_bytes=cap if full or limit_bytes else min(cap, NOTES_BYTES), full=full)
 
 
 def _place(cwd: Path) -> CorePlan:
@@ -81,8 +82,7 @@ def take(core: CorePlan, pid: int, into: Path, *, cwd: Path | None = None) -> Pa
     for folder in folders:
         for found in folder.glob(core.glob.replace("{pid}", str(pid))):
             with contextlib.suppress(OSError, ValueError):
-                notes = read_core(found)
-                if notes and notes.pid == pid:
+                if pid_of(found) == pid:
                     return Path(shutil.move(found, into))
     return None
 

@@ -20,7 +20,6 @@ SEARCHED_CHARS = 1 << 20  # of the end of each stream
 # In lower case; "a…b" is a and b on one line.  A line is of the first kind that has a word in it.
 WORDS: dict[MessageKind, tuple[str, ...]] = {
     "openmp conflict": ("omp: error #15", "already initialized"),
-    "openmp warning": ("omp: warning #", "omp: error #", "libgomp: "),
     "numpy abi": (
         "_array_api not found", "numpy.dtype size changed", "numpy.ndarray size changed", "numpy.ufunc size changed",
         "compiled using numpy 1.x", "module compiled against api version", "module compiled against abi version",
@@ -89,6 +88,7 @@ WORDS: dict[MessageKind, tuple[str, ...]] = {
     "c++ exception": ("terminate called ", "libc++abi: terminating"),
     "assertion": ("' failed.", "assertion failed", "check failed: "),
     "fatal python error": ("fatal python error: ",),
+    "openmp warning": ("omp: warning #", "omp: error #", "libgomp: "),  # after the reasons: a line may go on with the system's own words
     "bad number": (
         "loss is nan", "loss is inf", "nan loss", "is nan", "contains nan", "contains inf", "nan detected", "found nan", "nan or inf",
         "non-finite", "nonfinite", "overflow encountered in", "invalid value encountered in", "divide by zero encountered in",

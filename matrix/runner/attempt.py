@@ -323,6 +323,7 @@ class Supervisor:
             kernel=kernel,
             maps=self.mappings.texts,
             mapped_unix_s=self.mappings.seen_unix_s,
+            had_mapped=self.mappings.had,
             cwds=self.mappings.cwds,
             processes=self.processes,
             dropped_bytes=sum(sink.dropped_bytes for sink in sinks.values()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import resource
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from matrix.evidence import environment, fault, log, messages, metrics, trends
@@ -51,10 +51,18 @@ def left_by(ending: Exit, hook: HookFacts, main: int | None) -> Exit:
     return dataclasses.replace(ending, left_by="os._exit" if "os._exit" in calls else "interpreter" if END in calls else "native code")
 
 
-def faults(crashed: Crash, kernel_lines: list[str]) -> list[Fault]:
-    """The core's first; the kernel's line of the same thread adds nothing to it."""
-    own = [crashed.fault] if crashed.fault else []
+def faults(crashed: Crash, kernel_lines: list[str], had_mapped: Callable[[int, int], bool] | None) -> list[Fault]:
+    """The core's first; the kernel's line of the same thread adds nothing to it.
+
+    `had_mapped`: tells whether memory was seen at an address of a process before."""
+    own = [_with_past(crashed.fault, crashed.notes.pid, had_mapped) if crashed.notes else crashed.fault] if crashed.fault else []
     return own + [one for one in fault.of_kernel(kernel_lines) if one.tid not in {known.tid for known in own}]
+
+
+def _with_past(fault: Fault, pid: int, had_mapped: Callable[[int, int], bool] | None) -> Fault:
+    if had_mapped is None or fault.address is None or fault.mapping != "nothing":
+        return fault
+    return dataclasses.replace(fault, was_mapped=had_mapped(pid, fault.address))
 
 
 def short_files(crashed: Crash, maps: Mapping[int, str], signals: Mapping[int, str], clock: fault.Clock) -> list[ShortFile]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -78,6 +79,7 @@ class Raw:
     signals: SignalWatch | None  # None: not asked for
     tool_pids: frozenset[int]  # the guardian's among them
     mapped_unix_s: dict[tuple[int, str], float] = dataclasses.field(default_factory=dict)  # when it was first seen in a process's maps
+    had_mapped: Callable[[int, int], bool] | None = None  # whether memory was seen at an address of a process; None: nobody looked
     paused_s: float
     starved_s: float
     pty: bool = False  # one terminal instead of two pipes: all of its output is in stdout.log
@@ -99,7 +101,15 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     settings = raw.surroundings.settings.record(roles, hook.limits)
     crashing = _crashed(raw, ending, events)
     stack_limit = details.stack_limit(settings, crashing[0] if crashing else None)
-    crashed = crash.examine(_core_plan(raw), crashing, raw.cwds, folder, since_unix_s=raw.started_unix_s, stack_limit_bytes=stack_limit)
+    crashed = crash.examine(
+        _core_plan(raw),
+        crashing,
+        raw.cwds,
+        folder,
+        since_unix_s=raw.started_unix_s,
+        stack_limit_bytes=stack_limit,
+        sampled=raw.maps,
+    )
     missing += crashed.missing
     core = crashed.notes
     libraries, mapped = _libraries(folder, raw, core)
@@ -144,6 +154,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         processes=raw.processes,
         libraries=libraries,
         mapped=mapped,
+        bindings=crashed.bindings,
         omp_registrations=registrations,
         env_changes=hook.env_changes,
         forks=hook.forks,
@@ -164,8 +175,9 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         metrics=said.metrics,
         messages=said.messages,
         filesystems=raw.surroundings.space.record(),
+        shared_files=raw.surroundings.shared_files.record(),
         short_files=details.short_files(crashed, raw.maps, crashes, Clock(began_unix_s=raw.started_unix_s, seen_unix_s=raw.mapped_unix_s)),
-        faults=details.faults(crashed, kernel_lines),
+        faults=details.faults(crashed, kernel_lines, raw.had_mapped),
         crash_dumps=said.dumps,
         settings=with_mappings(settings, _mappings(raw, core), roles),
         trends=details.counts(folder / "memory.csv", memory.processes, raw.wall_s) if memory.samples else [],

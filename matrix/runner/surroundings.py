@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from matrix.evidence.load import LoadWatch
 from matrix.evidence.settings import Settings
+from matrix.evidence.shared_files import SharedFiles
 from matrix.evidence.space import Space
 from matrix.records import NotCollected
 from matrix.runner.sampler import Pace
@@ -22,6 +23,7 @@ class Surroundings:
 
     def __init__(self, folders: Mapping[str, str], *, wanted: bool = True) -> None:
         self.settings, self.space, self.load = Settings(), Space(folders, wanted=wanted), LoadWatch()
+        self.shared_files = SharedFiles()
         self._look, self._sample = Pace(COSTS), Pace(SPACE_COSTS)
 
     def look(self, now_s: float, pids: set[int], main: int, maps: Mapping[int, str], *, at_once: bool = False) -> int:
@@ -32,6 +34,7 @@ class Surroundings:
         ordered = sorted(pids, key=lambda pid: (pid != main, pid))
         self.settings.look(now_s, ordered, main)
         self.space.look(now_s, ordered, main, maps)
+        self.shared_files.look(ordered)
         runnable = self.load.look(ordered, main)
         self._look.spent(now_s, 0.0, time.thread_time() - began)
         return runnable

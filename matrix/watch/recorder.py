@@ -364,6 +364,7 @@ class Recorder:
             kernel=kernel,
             maps=self.mappings.texts,
             mapped_unix_s=self.mappings.seen_unix_s,
+            had_mapped=self.mappings.had,
             cwds=self.mappings.cwds,
             processes=self.processes if hung else [],
             dropped_bytes=sum(sink.dropped_bytes for sink in self._sinks.values()),

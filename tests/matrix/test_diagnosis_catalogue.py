@@ -128,8 +128,9 @@ GENERATED = fault(0x7F2234567890, access="read", ip=0x7F1234567010, library="", 
 
 def test_an_index_that_generated_code_took_too_far_is_an_argument_and_emptied_code_is_no_code() -> None:
     def found(*faults: Fault) -> tuple[str, str]:
-        deaths = {("u", 1): segv(faults=list(faults)), ("w", 1): segv(faults=list(faults))}
-        return first_of(verdict({**deaths, ("v", 1): lived(), ("v", 2): lived()}))
+        death = segv(faults=list(faults))
+        deaths = {("u", 1): death, ("w", 1): death}
+        return first_of(verdict({**deaths, ("v", 1): lived(), ("v", 2): lived()}, probed={"poisoned_heap": death}))
 
     led_away = dataclasses.replace(GENERATED, index_bytes=1 << 36)
     assert found(led_away) == ("native_bad_argument", "confirmed")

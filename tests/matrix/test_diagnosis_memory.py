@@ -272,6 +272,15 @@ def test_a_monitor_of_the_program_that_ends_it_at_one_level_is_about_memory_and_
     assert any("between 300 MiB and 310 MiB" in fact for fact in facts(found, "memory_retention"))
 
 
+def test_a_monitor_without_which_the_same_memory_does_no_harm_is_a_sender_and_no_lack_of_memory() -> None:
+    """The axis that takes the monitor away is the contrast: memory passes the level there, and the program comes to its end."""
+    more = lived(600 * MIB)
+    answers = {("u", 1): ended_at(300 * MIB, step=40), ("u", 2): ended_at(310 * MIB, step=20, wall_s=2.0), ("v", 1): more, ("v", 2): more}
+    found = verdict(answers)
+    assert found.ranking[0].cause == "external_signal"
+    assert any("memory passes that level" in fact for fact in facts(found, "external_signal"))
+
+
 @pytest.mark.parametrize(
     ("other", "beside"),
     [

@@ -460,6 +460,28 @@ def test_without_any_reader_the_reason_is_given(observe: Observe, monkeypatch: p
     assert why == "pystack: not installed; gdb: not installed; py-spy: not installed"
 
 
+MANY_MAPPINGS = """
+import ctypes, mmap
+kept = []
+try:
+    while True:
+        kept.append(mmap.mmap(-1, 4096, flags=mmap.MAP_SHARED))
+except OSError:
+    ctypes.string_at(0)
+"""
+
+
+@needs_cores
+@pytest.mark.parametrize("stacks", [False, True], ids=["notes only", "whole"])
+def test_a_core_whose_list_of_files_the_kernel_left_out_is_read_and_removed(observe: Observe, tmp_path: Path, stacks: bool) -> None:
+    """Tens of thousands of mappings make that list too long: the core is ours all the same, and would block all later ones."""
+    seen = observe(MANY_MAPPINGS, stacks=stacks)
+    assert (seen.exit.signal, [fault.address for fault in seen.faults if fault.source == "core"]) == ("SIGSEGV", [0])
+    (used,) = [bound.used for settings in seen.settings for bound in settings.bounds if bound.name == "maps"]
+    assert used is not None and used >= 60_000
+    assert not list((tmp_path / "cwd").glob("core*"))
+
+
 @needs_cores
 def test_a_core_that_was_cut_off_says_so_and_still_gives_the_libraries(observe: Observe) -> None:
     seen = observe(CRASHES_IN_PLACE, stacks=True, rlimits={"RLIMIT_CORE": (5 * MIB, 5 * MIB)})

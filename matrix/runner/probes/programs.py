@@ -24,8 +24,10 @@ LARGE_BLOCK = 32 << 10  # bytes; the C library takes 128 KiB and moves that up t
 
 # ------------------------------------------------------------------ the heap
 def poisoned_heap(context: Context, setting: str) -> Change:
+    """Fill what is allocated and freed with other bytes.  The C library's cache of each thread would hand blocks out as they are."""
     byte = int(number(setting, "a byte from 1 to 255")) if setting else 165
-    return Change(env={"MALLOC_PERTURB_": str(byte), "PYTHONMALLOC": "debug"}, uses_malloc=True)
+    tunables = _and_tunable(context, "glibc.malloc.tcache_count=0")
+    return Change(env={"MALLOC_PERTURB_": str(byte), "PYTHONMALLOC": "debug", "GLIBC_TUNABLES": tunables}, uses_malloc=True)
 
 
 def checked_heap(context: Context, setting: str) -> Change:
