@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import lzma
+import platform
 import stat
 import struct
 import zipfile
@@ -13,7 +14,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
 
 from reports.package.manifest import NAME as MANIFEST
-from reports.package.manifest import from_json
+from reports.package.manifest import Held, from_json
+from reports.redact.source import structure_of
 
 LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first moment that a zip can tell
 MOST_FILES = 100_000
@@ -127,12 +129,12 @@ def mismatches(path: Path) -> list[str]:
         found = [f"{name} is missing" for name in sorted(listed.keys() - there.keys())]
         found += [f"{name} is not in the manifest" for name in sorted(there.keys() - listed.keys() - {MANIFEST})]
         for name in sorted(listed.keys() & there.keys()):
-            if differs := _differs(packed, name, listed[name].size, listed[name].sha256):
+            if differs := _differs(packed, name, listed[name]):
                 found.append(f"{name} {differs}")
         return found
 
 
-def _differs(packed: zipfile.ZipFile, name: str, size: int, sha256: str) -> str | None:
+def _differs(packed: zipfile.ZipFile, name: str, held: Held) -> str | None:
     digest, read = hashlib.sha256(), 0
     try:
         with packed.open(name) as source:
@@ -141,6 +143,12 @@ def _differs(packed: zipfile.ZipFile, name: str, size: int, sha256: str) -> str 
                 read += len(data)
     except (*DAMAGE, OSError) as problem:
         return f"cannot be read: {_reason(problem)}"
-    if read != size:
-        return f"has {read:,} bytes, the manifest says {size:,}"
-    return None if digest.hexdigest() == sha256 else "has another content than the manifest says"
+    if read != held.size:
+        return f"has {read:,} bytes, the manifest says {held.size:,}"
+    if digest.hexdigest() != held.sha256:
+        return "has another content than the manifest says"
+    if held.structure is None or held.structure == (structure := structure_of(packed.read(name))):
+        return None
+    if structure is None:
+        return f"does not compile with Python {platform.python_version()}"
+    return "is not the code that ran: something beside its texts and comments was changed"

@@ -20,6 +20,7 @@ class Held:
     collector: str  # who wrote it
     duration_s: float | None  # how long that took; of an attempt's files the attempt itself; None: written by the packing
     status: str = "collected"
+    structure: str | None = None  # sha256 of a Python source's syntax tree without its texts, before anything was taken out
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,11 +36,15 @@ def to_json(run: str, kind: str, held: list[Held], missing: list[Missing], colle
         "schema": SCHEMA,
         "run": run,
         "kind": kind,
-        "files": [vars(entry) for entry in sorted(held, key=lambda entry: entry.name)],
+        "files": [_without_empty(entry) for entry in sorted(held, key=lambda entry: entry.name)],
         "not_collected": [vars(entry) for entry in missing],
         "collectors": collectors,
     }
     return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _without_empty(entry: Held) -> dict[str, Any]:
+    return {name: value for name, value in vars(entry).items() if name != "structure" or value is not None}
 
 
 def from_json(data: bytes) -> list[Held]:

@@ -21,6 +21,7 @@ from reports.package.contents import Entry, Wish, contents
 from reports.package.environment import collect
 from reports.package.manifest import Held, Missing
 from reports.redact import Known, Leak, Redactor, leaks, names_of
+from reports.redact.source import is_source, structure_of
 
 CAP_BYTES = 100 << 20  # of the unpacked package
 REDACTION = "REDACTION.md"
@@ -83,6 +84,8 @@ def pack(found: Draft, target: Path, *, environment: Mapping[str, str], progress
     for entry in found.entries:
         if entry.is_ours:
             redactor.vault.spare(_text_of(entry))
+        elif entry.collector == "program":
+            redactor.spare_names(entry.name, entry.open)
     for entry in found.entries:
         progress("reading", done, total)
         if not _is_binary(entry) and not entry.is_ours:
@@ -131,7 +134,16 @@ def _put(packed: zipfile.ZipFile, entry: Entry, redactor: Redactor) -> Held:
             digest.update(part)
             size += len(part)
             sink.write(part)
-    return Held(name=name, size=size, sha256=digest.hexdigest(), collector=entry.collector, duration_s=entry.duration_s)
+    structure = _structure(entry) if entry.name not in redactor.changed else None
+    return Held(
+        name=name, size=size, sha256=digest.hexdigest(), collector=entry.collector, duration_s=entry.duration_s, structure=structure
+    )
+
+
+def _structure(entry: Entry) -> str | None:
+    if entry.collector != "program" or not is_source(entry.name, text := _text_of(entry)):
+        return None
+    return structure_of(text.encode(errors="surrogateescape"))
 
 
 def _finish(packed: zipfile.ZipFile, found: Draft, held: list[Held], redactor: Redactor) -> None:

@@ -16,7 +16,11 @@ from reports.redact.shapes import ANY_PREFIX, TRACES, shaped
 from reports.redact.triage import segments
 from reports.redact.vault import TOKEN
 
-TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[ -/]*[0-~])")
+# A terminal code, also as JSON and reprs write it.
+TERMINAL = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[ -/]*[0-~])|\\{1,2}(?:u001[bB]|x1[bB]|033|e)\[[0-?]*[ -/]*[@-~]"
+)
+TERMINAL_BEGINS = re.compile(r"\x1b|\\(?:u001[bB]|x1[bB]|033|e)\[")
 BREAK = re.compile(r"(?<=[A-Za-z0-9+/=_.~@:%&?;-])(?:\\?\r?\n|\r)(?=[A-Za-z0-9+/=_.~@:%&?;-])")
 MOST_BREAKS, WIDEST_BREAK = 4, 2
 _REST_OF_WORD = re.compile(r"\r?\n([A-Za-z0-9+/=_~.-]{4,})(?=[\s;&,\"']|$)")
@@ -48,28 +52,33 @@ class View:
         return bisect.bisect_right(self._starts, hit.start) != bisect.bisect_right(self._starts, hit.end - 1)
 
 
-def find(text: str, identities: Identities) -> list[Hit]:
-    """Places to redact, apart from each other and by position; tokens that stand there already are left alone."""
-    if "\x1b" in text:
+def find(text: str, identities: Identities, *, may_be_wrapped: bool = True, is_source: bool = False) -> list[Hit]:
+    """Places to redact, apart from each other and by position; tokens that stand there already are left alone.
+
+    may_be_wrapped False: a file whose lines end where its author ended them, so that nothing is looked for across their ends."""
+    if TERMINAL_BEGINS.search(text):
         view = View(text, TERMINAL)
-        return [view.back(hit) for hit in _in_lines(view.text, identities)]
-    return _in_lines(text, identities)
+        return [view.back(hit) for hit in _in_lines(view.text, identities, may_be_wrapped, is_source)]
+    return _in_lines(text, identities, may_be_wrapped, is_source)
 
 
-def _in_lines(text: str, identities: Identities) -> list[Hit]:
+def _in_lines(text: str, identities: Identities, may_be_wrapped: bool, is_source: bool) -> list[Hit]:
     names = identities.users | identities.hosts
     return [
         Hit(hit.start + start, hit.end + start, hit.kind)
         for start, end in segments(text, names)
-        for hit in _plain(text[start:end], identities)
+        for hit in _plain(text[start:end], identities, may_be_wrapped, is_source)
     ]
 
 
-def _plain(text: str, identities: Identities) -> list[Hit]:
-    secrets = [_with_rest(text, hit) for hit in (*shaped(text), *named(text), *random_words(text))]
-    known = {hit.start for hit in secrets}
-    secrets = settled([*secrets, *_across_lines(text, known), *_cut_names(text, known)])
-    hits = merged(secrets, identities.find(text))
+def _plain(text: str, identities: Identities, may_be_wrapped: bool, is_source: bool) -> list[Hit]:
+    secrets = [*shaped(text), *named(text), *random_words(text)]
+    if may_be_wrapped:
+        secrets = [_with_rest(text, hit) for hit in secrets]
+        known = {hit.start for hit in secrets}
+        secrets += [*_across_lines(text, known), *_cut_names(text, known)]
+    secrets = settled(secrets)
+    hits = merged(secrets, identities.find(text, is_source=is_source))
     return [hit for hit in hits if not TOKEN.search(text, hit.start, hit.end)]
 
 

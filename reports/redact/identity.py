@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import ipaddress
+import keyword
 import re
+import sys
 from collections.abc import Iterable, Iterator
 
 from reports.redact.hits import Hit
@@ -15,7 +18,8 @@ GENERIC = {
     "docker", "jovyan", "app", "data", "shared", "public", "guest", "nobody", "build", "builder", "ci", "jenkins", "work", "train",
     "test", "model", "conda", "python", "linuxbrew", "git", "default", "daemon", "www-data", "slurm", "ray", "dev", "me", "you",
     "name", "localhost", "localdomain", "ip6-localhost", "host", "server", "node", "main", "master", "worker", "gpu", "cpu", "linux",
-    "darwin", "local", "none", "unknown", "container",
+    "darwin", "local", "none", "unknown", "container", "port", "hostname", "address", "string", "optional", "required", "uid", "the",
+    "either", "any", "all", "this", "password", "url",
 }  # fmt: skip
 _HOME = re.compile(
     r"(?:/(?:home|Users|export/home)/|[A-Za-z]:\\{1,2}Users\\{1,2})"
@@ -42,10 +46,15 @@ _USER_NAME = re.compile(
 _HOST_CLUES = ("HOST", "host", "NODE", "node", "MASTER_ADDR", "master", "rdzv", "COMPUTERNAME")
 _USER_CLUES = ("USER", "user", "LOGNAME", "uid=")
 _SUFFIXES = (".internal", ".intra", ".corp", ".lan", ".local", ".home", ".priv", ".cluster")
+_SURE_SUFFIXES = {"lan", "corp", "intra", "intranet"}  # the others are names of attributes too
+_HOST_BEFORE = re.compile(r"(?:@|://|\b(?:to|from|on|at|via|host|node|server|peer|ssh|ping|scp|rsync)[ :=\"']{1,3})\Z")
+_PORT_AFTER = re.compile(r":\d{2,5}\b")
+_WORDS_OF_CODE = frozenset({*dir(builtins), *keyword.kwlist, *sys.stdlib_module_names, "self", "cls"})
 _ADDRESS = re.compile(r"\.\d+\.\d+\.\d")
 _COLONS, _DASHES = re.compile(r":[0-9A-Fa-f]{0,4}:"), re.compile("-[0-9A-Fa-f]{2}-")
 _TRACES = re.compile(r"@|/home/|\.(?:int|corp|lan|loc|home|priv|clus)")
 _NAME_TRACES = re.compile("host|node|addr|rdzv|computername|user|logname|uid=")
+_WORD_AFTER = re.compile(r" [a-z]")
 _NO_HOST = re.compile(r"(?i)true|false|none|null|auto|any|all|memory|ram|os\.\w+|[a-z]+\(.*")
 
 
@@ -71,29 +80,41 @@ def is_telling(name: str) -> bool:
     return len(name) >= 3 and name.lower() not in GENERIC and not name.isdigit()
 
 
+def _is_no_word(name: str) -> bool:
+    """Return False for a name that Python itself has: a user `max` is told from the function only by what stands around the name."""
+    return name not in _WORDS_OF_CODE
+
+
 class Identities:
     """Finds them; names that it meets in one place are recognised as words of their own everywhere from then on."""
 
     def __init__(self, known: Known) -> None:
         known = known.usable()
-        self.users = set(known.users)
-        self.hosts = set(known.hosts)
+        self.users = set(filter(_is_no_word, known.users))
+        self.hosts = set(filter(_is_no_word, known.hosts))
+        self._code: set[str] = set()
         self._words: tuple[int, re.Pattern[str] | None] = (-1, None)
 
-    def learn(self, kind: str, value: str) -> None:
-        if kind == "user" and is_telling(value):
-            self.users.add(value)
-        if kind == "host" and is_telling(value):
-            self.hosts.add(value)
+    def spare(self, names: Iterable[str]) -> None:
+        """Take note of names in a program: a user or host of such a name is recognised only by what stands around the name."""
+        self._code.update(names)
+        self.users -= self._code
+        self.hosts -= self._code
 
-    def find(self, text: str) -> Iterator[Hit]:
+    def learn(self, kind: str, value: str) -> None:
+        known = {"user": self.users, "host": self.hosts}.get(kind)
+        if known is not None and is_telling(value) and _is_no_word(value) and value not in self._code:
+            known.add(value)
+
+    def find(self, text: str, *, is_source: bool = False) -> Iterator[Hit]:
+        """Yield what tells who or where; in a source `user: The name of ...` explains a parameter."""
         if "@" in text:
             yield from _mailboxes(text)
             yield from _logins(text)
         if _ADDRESS.search(text):
             yield from _addresses(text)
         if any(suffix in text for suffix in _SUFFIXES):
-            yield from (Hit(*found.span(), "host") for found in _INTERNAL.finditer(text) if not found[0].startswith("kubernetes."))
+            yield from (Hit(*found.span(), "host") for found in _INTERNAL.finditer(text) if self._is_host(text, found))
         has_colons = _COLONS.search(text)
         if has_colons or _DASHES.search(text):
             yield from (
@@ -102,11 +123,22 @@ class Identities:
         if has_colons:
             yield from (Hit(*found.span(), "ip") for found in _IPV6.finditer(text) if _is_telling_ipv6(found[0]))
         yield from _homes(text)
-        if any(word in text for word in _HOST_CLUES):
+        if not is_source and any(word in text for word in _HOST_CLUES):
             yield from _groups(_HOST_NAME, text, "host")
-        if any(word in text for word in _USER_CLUES):
+        if not is_source and any(word in text for word in _USER_CLUES):
             yield from _groups(_USER_NAME, text, "user")
         yield from self.words(text)
+
+    def _is_host(self, text: str, found: re.Match[str]) -> bool:
+        """Return False for an attribute or a module: `threading.local`, `self.private`, `Path.home`."""
+        labels = found[0].split(".")
+        if self._code.issuperset(labels) or labels[0] in ("kubernetes", *_WORDS_OF_CODE) or text[found.end() : found.end() + 1] in "([=":
+            return False
+        if labels[-1] in _SURE_SUFFIXES or found[0].endswith(".cluster.local") or "-" in found[0]:
+            return True
+        is_shown = _HOST_BEFORE.search(text, max(0, found.start() - 24), found.start())
+        has_number = len(labels) == 2 and labels[0][-1:].isdigit() and labels[0].islower()
+        return bool(is_shown or _PORT_AFTER.match(text, found.end()) or has_number) and labels[0][:1].islower()
 
     def words(self, text: str) -> Iterator[Hit]:
         """The names that are known so far, where they are words of their own."""
@@ -178,7 +210,8 @@ def _is_telling_ipv6(text: str) -> bool:
 def _groups(pattern: re.Pattern[str], text: str, kind: str) -> Iterator[Hit]:
     for found in pattern.finditer(text):
         group = found.lastindex or 1
-        if is_telling(found[group]) and not _NO_HOST.fullmatch(found[group]):
+        is_sentence = text[found.start(group) - 1] == " " and _WORD_AFTER.match(text, found.end(group)) and not found[group].islower()
+        if is_telling(found[group]) and not is_sentence and not _NO_HOST.fullmatch(found[group]):
             yield Hit(*found.span(group), kind)
 
 

@@ -32,7 +32,7 @@ _NAME_LEFT = re.compile(r"[\w.$-]{0,80}\Z")
 _NAME_RIGHT = re.compile(r"[\w.$-]{0,80}")
 _AFTER = re.compile(
     r"""(?P<sep>["'`\\\]]{0,4}[ \t]{0,8}(?:=>|:?={1,3}|:(?!:)|,|[ \t])[ \t]{0,8})"""
-    r"""(?P<scheme>(?:Bearer|Basic|Token|Digest)[ ]+)?"""
+    r"""(?:[&!][\w/!-]+[ \t]+)?(?P<scheme>(?:Bearer|Basic|Token|Digest)[ ]+)?"""
     r"""(?:(?P<open>[bru@]{0,2}(?:\\?"|\\?'|`))(?P<quoted>(?:\\\\.|\\.|(?!(?P=open))[^\n\\])*?)(?:(?P=open)|(?=\n)|$)|(?P<bare>[^\s"'`,;<>\\(){}\[\]]+))""",
 )
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -69,16 +69,18 @@ _HASHES = {
 _TRIVIAL = {
     "true", "false", "none", "null", "nil", "yes", "no", "on", "off", "undefined", "unset", "empty", "default", "str", "string", "int",
     "bool", "required", "optional", "missing", "invalid", "expired", "redacted", "changeme", "example", "is", "not", "was", "and",
-    "or", "for", "in", "bytes", "value", "values",
+    "or", "for", "in", "bytes", "value", "values", "bearer", "basic", "digest", "token",
 }  # fmt: skip
 _PLACEHOLDER = re.compile(
-    r"\$\{?\w*\}?|\{\{.*|<.*|%\w+%|\*+|[xX.]+|-+|REDACTED\b.*|(?:os\.)?(?:environ|getenv)\b.*|\w+\(.*|self\..*|args\..*|config\..*"
+    r"\$\{?\w*\}?|\{\{.*|<.*|%\w+%|\*\w*|\*+|[xX.]+|-+|REDACTED\b.*|(?:os\.)?(?:environ|getenv)\b.*|\w+\(.*|self\..*|args\..*|config\..*"
     r"|%\(?\w*\)?[sdr]|\$\(.*\)|`.*`"
 )
 _FILLED_IN = re.compile(r"\{[A-Za-z_][\w.]*(?:\(\))?(?:![rsa])?(?::[^{}]*)?\}|\{\}|\{\d\}|%\(?\w*\)?s|\$\{\w+\}")
 SHORTEST_BESIDE = 6  # characters of a value beside what is filled in at run time
 _KEYLIKE = re.compile(r"(?=[^\d]*\d)(?=[^A-Za-z]*[A-Za-z])[\w+/=.:~!@#$%^&*-]{12,}")
 _SERVICE_VALUE = re.compile(r"(?=[^\d]*\d)(?=[\d_:=+/.-]*[A-Za-z])[\w:=+/.~-]{14,}")
+_APART = re.compile(r"(?:Bearer|Basic|Token|Digest) .{4,}|(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])\S{8,}")
+_BETWEEN_TEXTS = re.compile(r"\s*[,)\]}+%]")  # what stands between two texts of a program: print("token:", x, "text")
 _PATH = re.compile(r"(?:~|\.{1,2})?/[^/\s]+/.*|~?/[\w.-]*|[A-Za-z]:\\.*|\.{1,2}/.*|[\w.-]+(?:/[\w.-]+)+\.\w{1,5}")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{32,}={0,2}")
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|[+-]?(?=[.,]?\d)\d{0,15}[.,]?\d*(?:[eE][+-]?\d+)?[a-zA-Z%]{0,3}|\d{1,2}(?::\d\d)+(?:\.\d+)?")
@@ -105,12 +107,16 @@ def named(text: str) -> Iterator[Hit]:
 def _value(text: str, start: int, name: str, found: re.Match[str]) -> Iterator[Hit]:
     group = "bare" if found["bare"] is not None else "quoted"
     value, sep = found[group], found["sep"]
+    if group == "quoted" and _BETWEEN_TEXTS.match(value):
+        return
     strength = strength_of(name)
     if "==" in sep and value[:1].isdigit():  # a pinned package
         return
     if sep.strip("\"'`\\] \t") in ("", ",") and not _may_be_apart(text, start, name, sep, found):
         return
     if strength == 2 and group == "bare" and not found["scheme"] and _is_prose(text, start, name, sep, value):
+        return
+    if value.istitle() and sep.strip() == ":" and re.match(r" [a-z]", text[found.end() : found.end() + 2]):  # "password: The password of"
         return
     begin, end = found.span(group)
     if group == "bare" and text[end : end + 1] == "{":  # the text before a place to fill in, as in f"session={name}"
@@ -122,10 +128,12 @@ def _value(text: str, start: int, name: str, found: re.Match[str]) -> Iterator[H
 
 def _may_be_apart(text: str, start: int, name: str, sep: str, found: re.Match[str]) -> bool:
     """A value after a blank or a comma: of an option (`--password x`, `"--password", "x"`), of netrc, or of a quoted header."""
+    if "," in sep and (found["open"] is None or sep[:1] not in "\"'"):
+        return False
     if name.startswith("-"):
-        return True
-    if "," in sep:
-        return found["open"] is not None and sep[:1] in "\"'"
+        return not (found["quoted"] or found["bare"]).startswith("-")  # ("--password", "-p")
+    if "," in sep:  # ("Authorization", "Basic ..."), and no list of field names
+        return bool(_APART.fullmatch(found["quoted"]))
     return name in ("password", "login") and bool(re.search(r"\b(?:machine|login)\s+\S+", _line_before(text, start)))
 
 
@@ -155,7 +163,7 @@ def is_secret(value: str, strength: Strength, name: str = "") -> bool:
     value = value.strip()
     if strength == 0 or not value or value.lower() in _TRIVIAL or _PLACEHOLDER.fullmatch(value):
         return False
-    if _FILLED_IN.search(value) and len(_FILLED_IN.sub("", value)) < SHORTEST_BESIDE:
+    if _FILLED_IN.search(value) and len(_FILLED_IN.sub("", value).strip()) < SHORTEST_BESIDE:
         return False
     if _is_path(value) or _NUMBER.fullmatch(value) or _URL.fullmatch(value):
         return strength == 2 and "/" not in value and len(value) > 3 and _is_password(name)

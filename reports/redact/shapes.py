@@ -124,6 +124,7 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
 )  # fmt: skip
 LONG_KINDS = ("private-key", "bearer-token", "basic-auth")  # whose forms are more than one word
 FORMS = [(kind, word, re.compile(form, re.DOTALL if kind == "private-key" else 0)) for kind, word, form in _FORMS]
+KINDS = frozenset({kind for _, kind, _ in PREFIXES} | {kind for kind, _, _ in FORMS})
 _BASIC_NEEDS = re.compile(r"[A-Z].*[a-z]|[a-z].*[A-Z]|\d")
 
 

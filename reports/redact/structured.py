@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,30 @@ def secrets_of(name: str, text: str, identities: Identities) -> list[Found]:
     for document in _documents(name, text):
         _walk(document, "", identities, DEEPEST, found)
     return found
+
+
+def parses(name: str, text: str) -> bool:
+    """Return False for a document of YAML or TOML that is damaged; True for all other text."""
+    if not name.endswith((".yaml", ".yml", ".toml")):
+        return True
+    try:
+        if name.endswith(".toml"):
+            return _parses_as_toml(text)
+        from ruamel.yaml import YAML
+
+        list(YAML(typ="safe", pure=True).load_all(text))
+    except Exception:  # a reader of YAML raises what it likes
+        return False
+    return True
+
+
+def _parses_as_toml(text: str) -> bool:
+    if sys.version_info < (3, 11):
+        return True
+    import tomllib  # type: ignore[import-not-found,unused-ignore]
+
+    tomllib.loads(text)
+    return True
 
 
 def _documents(name: str, text: str) -> Iterator[Any]:

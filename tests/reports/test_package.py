@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -194,6 +195,37 @@ def test_a_pipe_among_the_logs_is_named_and_not_read(run: Path, tmp_path: Path) 
     missing = {gap["what"]: gap["why"] for gap in json.loads(text(copy / "package-minimal.zip", "MANIFEST.json"))["not_collected"]}
     for name in ("worker.log", "stderr.log"):
         assert missing[f"attempts/{folder.name}/{name}"] == "it is a pipe, a socket or a device"
+
+
+# ------------------------------------------------------------------ code
+def test_packed_code_is_the_code_that_ran_and_verify_says_when_it_is_not(run: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(run.parents[2], tmp_path / "job")
+    copy = root / run.relative_to(run.parents[2])
+    for record in copy.glob("attempts/*/attempt.json"):
+        record.write_text(json.dumps({**json.loads(record.read_text()), "cwd": str(root)}))
+    code = (
+        "import threading\nfrom pathlib import Path\nHOME = Path.home()\nlocal = threading.local()\n"
+        "class Layer:\n    private = internal = None\nLayer.internal = Layer.private\napi_key = 'sk-abcDEF123456abcDEF123456abcDEF12'\n"
+    )
+    (root / "helper.py").write_text(code + (root / "helper.py").read_text())
+    assert command("package", str(copy)).exit_code == 0
+    package = copy / "package-minimal.zip"
+    packed = text(package, "program/helper.py")
+    assert packed.startswith(code.partition("api_key")[0]) and "sk-abc" not in packed
+    compile(packed, "helper.py", "exec")
+    forged = tmp_path / "forged.zip"
+    with zipfile.ZipFile(package) as source, zipfile.ZipFile(forged, "w") as sink:
+        changed = packed.replace("Path.home()", "REDACTED-host-2()").encode()
+        for entry in source.infolist():
+            data = source.read(entry)
+            if entry.filename == "MANIFEST.json":
+                manifest = json.loads(data)
+                held = next(file for file in manifest["files"] if file["name"] == "program/helper.py")
+                held |= {"size": len(changed), "sha256": hashlib.sha256(changed).hexdigest()}
+                data = json.dumps(manifest).encode()
+            sink.writestr(entry.filename, changed if entry.filename == "program/helper.py" else data)
+    result = command("verify", str(forged))
+    assert result.exit_code == 1 and "program/helper.py is not the code that ran" in result.output
 
 
 # ------------------------------------------------------------------ damage
