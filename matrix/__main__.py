@@ -31,6 +31,7 @@ from matrix.console import (
     complain,
     errors,
     fail,
+    only_our_warnings_are_shown,
     signals_interrupt,
 )
 from matrix.doctor.command import doctor
@@ -55,6 +56,7 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on each command ends tidily
     any_letter_can_be_printed()
     lift_limits()
+    only_our_warnings_are_shown()
 
 
 @main.command()

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import NoReturn
 
@@ -23,6 +24,13 @@ def any_letter_can_be_printed() -> None:
     """What a locale lacks is written as an escape: a line of a log or a file's name must not end the command that shows it."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def only_our_warnings_are_shown() -> None:
+    """Warnings of libraries tell a user nothing to act on; with -W or PYTHONWARNINGS the user decides."""
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("default", module=r"(matrix|reports|reproducers)(\.|$)")
 
 
 @contextlib.contextmanager

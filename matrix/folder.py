@@ -1,4 +1,4 @@
-"""Run folders: runs/<name>/<stamp>, private, locked while in use."""
+"""Run folders: runs/<name>/<stamp in UTC>, private, locked while in use."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 RUNS = Path("runs")
+STAMP = re.compile(r"(?P<time>\d{8}-\d{6})(?P<utc>Z?)(?:-(?P<number>\d{1,9}))?")
 
 
 class FolderError(Exception):
@@ -21,7 +22,7 @@ class NoSuchRun(Exception):
 
 def create(name: str, *, root: Path = RUNS) -> Path:
     """A new private folder.  Raises FolderError."""
-    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    stamp = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%SZ")
     parent = root / safe(name)
     for attempt in range(100):
         folder = parent / (stamp if not attempt else f"{stamp}-{attempt}")
@@ -61,7 +62,20 @@ def find(given: Path) -> Path:
 def _newest(parent: Path) -> Path | None:
     """By the stamp, then by the number of those made in one second."""
     found = [folder for folder in parent.glob("*") if (folder / "attempts").is_dir()] if parent.is_dir() else []
-    return max(found, key=lambda folder: [int(digits) for digits in re.findall(r"\d+", folder.name)], default=None)
+    return max(found, key=lambda folder: _made(folder.name), default=None)
+
+
+def _made(name: str) -> tuple[float, int, str]:
+    """When a folder was made, and its number among those of one second.  A stamp without Z is of an old version, in local time."""
+    stamp = STAMP.fullmatch(name)
+    if stamp is None:
+        return 0.0, 0, name  # named by hand
+    try:
+        made = datetime.datetime.strptime(stamp["time"], "%Y%m%d-%H%M%S")
+        unix_s = made.replace(tzinfo=datetime.timezone.utc).timestamp() if stamp["utc"] else made.timestamp()
+    except (ValueError, OverflowError, OSError):  # no such day, or one before 1970
+        return 0.0, 0, name
+    return unix_s, int(stamp["number"] or 0), name
 
 
 @contextlib.contextmanager

@@ -34,11 +34,13 @@ FORMS = (  # best first
     re.compile(r"\bepoch:?\s*\[?\d+\]?\s*\[\s*" + NUMBER, re.I),
 )
 WORDS = ("step", "batch", "iter", "epoch")  # none of the forms can match without one
-BAR = re.compile(r"\d{1,3}%\|[^|]*\|\s*(?P<step>\d[\d.]*[kMG]?)/(?P<total>\d[\d.]*[kMG]?)\s*\[")
-OPEN_BAR = re.compile(r"\b(?P<step>\d+)it \[\d")
+SCALED = r"\d{1,15}(?:\.\d{1,15})?[kMG]?"
+BAR = re.compile(rf"\d{{1,3}}%\|[^|]*\|\s*(?P<step>{SCALED})/(?P<total>{SCALED})\s*\[")
+OPEN_BAR = re.compile(r"\b(?P<step>\d{1,15})it \[\d")
 SIDE_WORDS = "load|read|fetch|map|token|cach|index|mine|mining|encod|embed|e?val|test|build|extract|check|clean|sav|writ"
 SIDE_BAR = re.compile(rf"\b(?:{SIDE_WORDS})", re.I)
 BAR_SOURCE, EPOCH_SOURCE = len(FORMS), len(FORMS) + 1
+MOST_DIGITS = 15  # of a count that a program prints: a longer number is none, and no float holds it exactly
 UNITS = {"k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 
 
@@ -259,13 +261,14 @@ def _by_form(line: str, complete: bool) -> Sighting | None:
     if not any(word in lowered for word in WORDS):
         return None
     epoch, ranked = EPOCH.search(line), RANK.search(line)
-    number = int(epoch[1]) if epoch else None
-    rank = int(ranked[1] or ranked[2]) if ranked else 0
+    number = _number(epoch[1]) if epoch else None
+    rank = (_number(ranked[1] or ranked[2]) if ranked else None) or 0
     for source, form in enumerate(FORMS):
         match = form.search(line)
-        if match and (complete or match.end() < len(line)):
-            return Sighting(step=int(match["step"]), total=_number(match["total"]), epoch=number, source=source, rank=rank)
-    return Sighting(step=number, source=EPOCH_SOURCE, rank=rank) if epoch and complete else None
+        step = _number(match["step"]) if match else None
+        if match and step is not None and (complete or match.end() < len(line)):
+            return Sighting(step=step, total=_number(match["total"]), epoch=number, source=source, rank=rank)
+    return Sighting(step=number, source=EPOCH_SOURCE, rank=rank) if number is not None and complete else None
 
 
 def _bar(name: str, match: re.Match[str]) -> Sighting:
@@ -274,7 +277,7 @@ def _bar(name: str, match: re.Match[str]) -> Sighting:
     return Sighting(
         step=_scaled(match["step"]),
         total=_scaled(total) if total else None,
-        epoch=int(epoch[1]) if epoch else None,
+        epoch=_number(epoch[1]) if epoch else None,
         source=BAR_SOURCE,
         series=f"{re.sub(r'[0-9]+', '#', name)}/{total}",
     )
@@ -286,4 +289,7 @@ def _scaled(text: str) -> int:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.strip().isdecimal() else None  # "²" is a digit, and int() refuses it
+    """The number that `text` is; None where it is none, or has more digits than a count has."""
+    words = (text or "").strip()
+    is_count = words.isascii() and words.isdecimal() and len(words) <= MOST_DIGITS  # "²" is a digit, and int() refuses it
+    return int(words) if is_count else None

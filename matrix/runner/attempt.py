@@ -7,6 +7,7 @@ second, and ends the child when its patience is over.  A dead child is data; onl
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import threading
@@ -17,11 +18,12 @@ from pathlib import Path
 from matrix import records
 from matrix.evidence import signals
 from matrix.evidence.exits import ExitWatch
-from matrix.evidence.kernel import SystemLog, system_log
+from matrix.evidence.kernel import KernelLog, SystemLog, system_log
 from matrix.evidence.processes import autopsy
 from matrix.evidence.progress import ProgressParser
-from matrix.records import EndedBy, Observation, ProcessSeen
+from matrix.records import EndedBy, Observation, ProcessSeen, Progress
 from matrix.runner import cgroup, probes
+from matrix.runner.collecting import Collecting
 from matrix.runner.job import HOOK as HOOK
 from matrix.runner.job import Job as Job
 from matrix.runner.job import Live as Live
@@ -37,8 +39,13 @@ from matrix.runner.probes.output_files import Space, open_files
 from matrix.runner.probes.watch import Watch
 from matrix.runner.sampler import Sampler
 from matrix.runner.surroundings import Surroundings
-from matrix.runner.tree import Tree
+from matrix.runner.tree import Activity, Tree
 
+# Facts as they are listed where their collector failed.
+MEMORY, STEPS, EXITS, SIGNALS = "memory samples", "steps", "ends of other processes", "who sent signals"
+ROOM, SURROUNDINGS, MAPPINGS = "room on disks", "limits and load of processes", "mapped files"
+IDLE = Activity(cpu_s=0.0, on_disk=False, runnable=False)
+MOST_MAPS = 16
 LOOK_S = 0.5
 FIRST_LOOK_S = 0.01  # until then the loader is at work
 JUDGE_S = 0.05  # but at every sample where nothing else bounds the memory
@@ -97,14 +104,18 @@ class Supervisor:
         self.ending_s: float | None = None
         self.processes: list[ProcessSeen] = []
         self.mappings = Mappings()
+        self.collecting = Collecting()
         self._finished_seen = False
         self._look_at_once = False
         self.paused_s = 0.0
 
     # -------------------------------------------------------------- the loop
     def run(self, guardian: Guardian, stop: threading.Event, live: Live) -> Raw:
-        kernel = system_log(wanted=self.job.watch)
-        self.exits, self.signals = ExitWatch(wanted=self.job.watch), signals.watch() if self.job.watch else None
+        begin = self.collecting
+        none: SystemLog = KernelLog(wanted=False)
+        kernel = begin("kernel log", lambda: system_log(wanted=self.job.watch), none)
+        self.exits = begin(EXITS, lambda: ExitWatch(wanted=self.job.watch), ExitWatch(wanted=False))
+        self.signals = begin(SIGNALS, signals.watch, None) if self.job.watch else None
         self._reaper = guardian.process.pid
         lazy = not self.job.watch
         sinks = {name: CappedFile(f"{self.job.folder}/{name}.log", lazy=lazy) for name in ("stdout", "stderr")}
@@ -123,15 +134,15 @@ class Supervisor:
             wall_s = self._now()
             if self.probes.prepared.total.traced:
                 time.sleep(TRACER_S)
-            self.surroundings.space.end(wall_s)
-            self.exits.read()  # before the rest is ended: what ended until here was not our doing
+            collect = self.collecting
+            collect(ROOM, lambda: self.surroundings.space.end(wall_s), None)
+            collect(EXITS, self.exits.read, None)  # before the rest is ended: what ended until here was not our doing
             if child.ended and os.WIFSIGNALED(child.ended.status):
-                self.tree.pids()  # who sent it may be one of its own that nobody has seen yet
-                if self.signals:
-                    self.signals.read()  # while it has a name
+                self._pids()  # who sent it may be one of its own that nobody has seen yet
+                self._read_signals()  # while it has a name
             leftovers = self.tree.kill() if child.pid else 0
-            remove_shared_objects({inode for text in self.mappings.texts.values() for inode in shared_objects(text)})
-            self.exits.read()
+            collect("shared memory left behind", self._remove_shared_objects, None)
+            collect(EXITS, self.exits.read, None)
             self._drain(readers, sinks)
             for sink in sinks.values():
                 sink.close()  # now, because it counts what it drops
@@ -139,7 +150,7 @@ class Supervisor:
         finally:
             for sink in sinks.values():
                 sink.close()
-            sampler.close()
+            self.collecting(MEMORY, sampler.close, None)
             self.exits.close()
             child.close()
             for descriptor in readers:
@@ -162,19 +173,15 @@ class Supervisor:
             due = max(next_judge, sampler.next_s)
             if child.pid:
                 due = min(due, next_look, self.probes.next_s)
-            if self.job.watch:
-                ready = sampler.wait(poll.poll, self.started, due, self.parser.last_step)
-            else:
-                ready = poll.poll(max(0.0, due - self._now()) * 1000)
+            ready = self._wait(poll, sampler, due)
             self._forgive(self._now() - max(due, last))  # before what was written meanwhile is read
             for descriptor, _ in ready:
                 if descriptor == child.status_fd:
                     child.read_status()
                     self._note_start(child)
                 elif descriptor == self.exits.fileno():
-                    self.exits.read()
-                    self._look_at_once |= bool(self.exits.dumping) and bool(self.exits.dumping & self.tree.pids())
-                    self.exits.dumping.clear()
+                    if not self.collecting.succeeds(EXITS, self._read_exits):
+                        poll.unregister(descriptor)  # or its events would wake us for ever
                 elif not self._read(descriptor, readers[descriptor], sinks):
                     poll.unregister(descriptor)
             for descriptor in readers if to_file else ():
@@ -182,16 +189,49 @@ class Supervisor:
                 space.give_back(descriptor)
             last = now = self._now()
             if child.pid and now >= self.probes.next_s:
-                self.probes.look(now, self.tree.pids())
+                self._look_at_probes(now)
             if (now >= next_look or self._look_at_once) and child.pid:
                 self._look(now, sampler, live)
                 next_look = now + LOOK_S
             if self.job.watch and now >= sampler.next_s:
-                sampler.sample(now, self.parser.last_step)
-                self.surroundings.sample(now)
+                self._sample(now, sampler)
             if now >= next_judge or (ready and self.job.stop_after_step is not None):  # which must not be passed by many
                 self._judge(now, stop, sampler)
                 next_judge = sampler.next_s if guards_memory else now + JUDGE_S
+
+    def _wait(self, poll: select.poll, sampler: Sampler, due: float) -> list[tuple[int, int]]:
+        """Return the descriptors that are ready before `due`."""
+        if self.job.watch:
+            try:
+                return sampler.wait(poll.poll, self.started, due, self.parser.last_step)
+            except Exception as problem:
+                self.collecting.failed(MEMORY, problem)
+        return poll.poll(max(0.0, due - self._now()) * 1000)
+
+    def _sample(self, now: float, sampler: Sampler) -> None:
+        if not self.collecting.succeeds(MEMORY, lambda: sampler.sample(now, self.parser.last_step)):
+            sampler.next_s = now + LOOK_S
+        self.collecting(ROOM, lambda: self.surroundings.sample(now), None)
+
+    def _look_at_probes(self, now: float) -> None:
+        if not self.collecting.succeeds("whether probes hold", lambda: self.probes.look(now, self._pids())):
+            self.probes.next_s = now + LOOK_S
+
+    def _read_exits(self) -> None:
+        self.exits.read()
+        self._look_at_once |= bool(self.exits.dumping) and bool(self.exits.dumping & self._pids())
+        self.exits.dumping.clear()
+
+    def _read_signals(self) -> None:
+        if self.signals:
+            self.collecting(SIGNALS, self.signals.read, None)
+
+    def _pids(self) -> set[int]:
+        """Return the living processes, or those known so far where the walk over them fails."""
+        return self.collecting("processes", self.tree.pids, set(self.tree.ever - {0}))
+
+    def _remove_shared_objects(self) -> None:
+        remove_shared_objects({inode for text in self.mappings.texts.values() for inode in shared_objects(text)})
 
     def _forgive(self, late_s: float) -> None:
         """A child that could not be followed meanwhile has not been silent."""
@@ -220,7 +260,7 @@ class Supervisor:
             return False
         now, before = self._now(), self.parser.last_step
         sinks[name].write(data)
-        self.parser.feed(name, data, now)
+        self._parse(name, data, now)
         self.patience.saw_output(now)
         self._look_at_once |= before is None and self.parser.last_step is not None
         if self.parser.last_step != before or (self.parser.finished and not self._finished_seen):
@@ -239,7 +279,10 @@ class Supervisor:
                 if not data:
                     break
                 sinks[name].write(data)
-                self.parser.feed(name, data, self._now())
+                self._parse(name, data, self._now())
+
+    def _parse(self, name: str, data: bytes, now: float) -> None:
+        self.collecting(STEPS, lambda: self.parser.feed(name, data, now), None)
 
     def _look(self, now: float, sampler: Sampler, live: Live) -> None:
         """Twice a second, at the first step (all is set up, and a short run may not see another look) and while a process that
@@ -247,21 +290,24 @@ class Supervisor:
         at_once, self._look_at_once = self._look_at_once, False
         if not self.job.watch and now < LOOK_S:
             return
-        pids = self.tree.pids()
+        pids, collect = self._pids(), self.collecting
         if self.job.watch:
-            sampler.look(now, pids, self.tree.main)
-        activity = self.tree.activity(pids)
-        for pid in sorted(pids)[:16]:
-            self.mappings.keep(pid)
+            collect(MEMORY, lambda: sampler.look(now, pids, self.tree.main), None)
+        activity = collect("what processes do", lambda: self.tree.activity(pids), IDLE)
+        self._keep_mappings(pids)
         runnable = activity.runnable
         if self.job.watch:
-            runnable |= self.surroundings.look(now, pids, self.tree.main, self.mappings.texts, at_once=at_once) > 0
-            self.exits.follow(pids - {self.tree.main})
+            look = self.surroundings.look
+            runnable |= collect(SURROUNDINGS, lambda: look(now, pids, self.tree.main, self.mappings.texts, at_once=at_once), 0) > 0
+            collect(EXITS, lambda: self.exits.follow(pids - {self.tree.main}), None)
         self.patience.saw_activity(now, activity.cpu_s, on_disk=activity.on_disk, runnable=runnable)
-        if self.signals:
-            self.signals.read()  # while those who sent them have a name
+        self._read_signals()  # while those who sent them have a name
         live.step, live.total = self.parser.last_step, self.parser.total_steps
         live.rss_bytes, live.last_line = sampler.last_total, self.parser.last_line
+
+    def _keep_mappings(self, pids: set[int]) -> None:
+        for pid in sorted(pids)[:MOST_MAPS]:
+            self.collecting(MAPPINGS, functools.partial(self.mappings.keep, pid), None)
 
     # -------------------------------------------------------------- ending it
     def _judge(self, now: float, stop: threading.Event, sampler: Sampler) -> None:
@@ -273,16 +319,16 @@ class Supervisor:
             self._end("interrupt")
         elif self.job.stop_after_step is not None and step is not None and step >= self.job.stop_after_step:
             self._end("length")
-        elif limit and self.group is None and sampler.exceeds(now, limit):
+        elif limit and self.group is None and self.collecting(MEMORY, lambda: sampler.exceeds(now, limit), False):
             self._end("memory_watchdog")
         elif overdue := self.patience.overdue(now):
             self._end(overdue)
 
     def _end(self, why: EndedBy) -> None:
         if why in ("startup", "idle", "stall", "starved", "wall"):
-            for pid in self.tree.pids():
-                self.mappings.keep(pid)
-            self.processes = autopsy(self.tree.pids(), AUTOPSY_WINDOW_S)
+            pids = self._pids()
+            self._keep_mappings(pids)
+            self.processes = self.collecting("stacks of the hang", lambda: autopsy(pids, AUTOPSY_WINDOW_S), list[ProcessSeen]())
         self.ended_by = why
         self.ending_s = self._now()
         self.tree.kill()
@@ -316,7 +362,7 @@ class Supervisor:
             wall_s=wall_s,
             pids=frozenset(self.tree.ever - {0}),
             leftovers=leftovers,
-            progress=self.parser.record(ran_gap_s=round(self.patience.longest_gap_s, 3)),
+            progress=self.collecting(STEPS, lambda: self.parser.record(ran_gap_s=round(self.patience.longest_gap_s, 3)), Progress()),
             sampler=sampler,
             group=self.group,
             core=self.core,
@@ -343,6 +389,7 @@ class Supervisor:
             pty=self.job.pty,
             files=self.job.files,
             asked_limits=self.job.asked_limits,
+            collecting=self.collecting,
         )
 
     def _now(self) -> float:

@@ -23,16 +23,16 @@ ROLES = ("other", "worker", "rank", "miner", "main")
 class Said:
     """From the output, and from what faulthandler wrote."""
 
-    messages: list[Message]
-    metrics: list[Metric]
-    dumps: list[CrashDump]
-    native_imports: list[str]
+    messages: list[Message] = dataclasses.field(default_factory=list)
+    metrics: list[Metric] = dataclasses.field(default_factory=list)
+    dumps: list[CrashDump] = dataclasses.field(default_factory=list)
+    native_imports: list[str] = dataclasses.field(default_factory=list)
 
 
 def said(stdout: str, stderr: str, dumps: Mapping[int, str], hook: HookFacts, main: int | None) -> Said:
     """`dumps`: texts of faulthandler by pid."""
     if not (stdout or stderr or dumps or hook.native_imports):
-        return Said(messages=[], metrics=[], dumps=[], native_imports=[])
+        return Said()
     order = sorted(dumps, key=lambda pid: (pid != main, pid))
     modules = next((found for pid in order if (found := log.extension_modules(dumps[pid]))), [])
     return Said(

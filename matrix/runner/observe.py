@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -25,19 +26,28 @@ from matrix.records import (
     EndedBy,
     Exit,
     ExitCall,
+    Fault,
+    Filesystem,
+    HeapError,
     Library,
     Limit,
     Memory,
     MemoryCurve,
     NotCollected,
     Observation,
+    OmpRegistration,
     ProbeResult,
     ProcessMemory,
     ProcessSeen,
+    ProcessSettings,
     Progress,
+    SharedFile,
+    ShortFile,
     SignalSent,
+    Trend,
 )
 from matrix.runner import cgroup, details
+from matrix.runner.collecting import Collecting
 from matrix.runner.launcher import Child
 from matrix.runner.probes import checks, traces
 from matrix.runner.probes.watch import Watch
@@ -46,6 +56,10 @@ from matrix.runner.surroundings import Surroundings
 
 Seen = Literal["core", "exit", "sampled"]
 TAIL_LINES = 20
+NO_LIBRARIES: tuple[list[Library], list[str]] = [], []  # these four are never changed
+NO_LINES: tuple[list[str], NotCollected | None] = [], None
+NO_TRACE: tuple[list[SignalSent], list[ExitCall]] = [], []
+NO_FILES = Used(files=[], written=[], packages=[], complete=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,62 +99,46 @@ class Raw:
     pty: bool = False  # one terminal instead of two pipes: all of its output is in stdout.log
     files: Given = dataclasses.field(default_factory=Given)  # of the program, known before it ran
     asked_limits: dict[str, float | int | None] = dataclasses.field(default_factory=dict)  # of the specification
+    collecting: Collecting = dataclasses.field(default_factory=Collecting)
 
 
 def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
     """The facts about one attempt, from its folder and from what the supervisor saw."""
     missing: list[NotCollected] = []
-    registrations = runtimes.registrations(set(raw.pids))
-    if registrations:
-        runtimes.remove_registrations(set(raw.pids))
-    hook = _hook(folder, raw, missing)
-    ending = details.left_by(_exit(raw), hook, raw.child.pid)
-    events = raw.exits.of_tree(set(raw.pids) | set(hook.processes))
-    memory = _as_they_said(_memory(attempt, raw), hook)
-    roles = _roles(raw, hook, memory)
-    settings = raw.surroundings.settings.record(roles, hook.limits)
-    crashing = _crashed(raw, ending, events)
-    stack_limit = details.stack_limit(settings, crashing[0] if crashing else None)
-    crashed = crash.examine(
-        _core_plan(raw),
-        crashing,
-        raw.cwds,
-        folder,
-        since_unix_s=raw.started_unix_s,
-        stack_limit_bytes=stack_limit,
-        sampled=raw.maps,
-    )
+    collect = raw.collecting
+    registrations = collect("OpenMP registrations", lambda: _registrations(raw), list[OmpRegistration]())
+    hook = collect("hook", lambda: _hook(folder, raw, missing), HookFacts())
+    exited = _exit(raw)
+    ending = collect("who ended the process", lambda: details.left_by(exited, hook, raw.child.pid), exited)
+    events = collect("ends of other processes", lambda: raw.exits.of_tree(set(raw.pids) | set(hook.processes)), dict[int, ExitEvent]())
+    held = collect("memory", lambda: _memory(attempt, raw), Memory(limit_bytes=attempt.memory_limit_bytes))
+    memory = collect("roles of processes", lambda: _as_they_said(held, hook), held)
+    roles = collect("roles of processes", lambda: _roles(raw, hook, memory), dict[int, str]())
+    settings = collect("limits and signal handlers", lambda: raw.surroundings.settings.record(roles, hook.limits), list[ProcessSettings]())
+    crashing = collect("which processes crashed", lambda: _crashed(raw, ending, events), list[int]())
+    crashed = collect("core", lambda: _examined(raw, folder, crashing, settings), crash.Crash())
     missing += crashed.missing
     core = crashed.notes
-    libraries, mapped = _libraries(folder, raw, core)
+    libraries, mapped = collect("libraries", lambda: _libraries(folder, raw, core), NO_LIBRARIES)
     threads = set(core.threads) if core else set()  # the kernel's segfault lines name the thread, not the process
-    kernel_lines, unreadable = raw.kernel.lines_for(set(raw.pids) | set(events) | threads)
-    stdout, stderr = log.text(f"{folder}/stdout.log"), log.text(f"{folder}/stderr.log")
+    kernel_lines, unreadable = collect("kernel log", lambda: raw.kernel.lines_for(set(raw.pids) | set(events) | threads), NO_LINES)
+    stdout, stderr = (collect("output", functools.partial(log.text, f"{folder}/{name}.log"), "") for name in ("stdout", "stderr"))
     errors = stdout.replace("\r\n", "\n") if raw.pty else stderr  # a terminal ends lines so
-    if raw.sampler.too_large:
-        missing.append(NotCollected(what="PSS", why=WHY_TOO_LARGE))
     if unreadable:
         missing.append(unreadable)
-    missing += raw.exits.missing(raw.child.pid, raw.child.ended.status if raw.child.ended else 0)
-    bounds = _limits(attempt, raw)
-    missing += limits.not_held(bounds, started=raw.child.pid is not None)
-    if raw.group is None:
-        missing.append(NotCollected(what="memory cgroup", why=cgroup.why_not() or "none was made"))
-    missing += raw.surroundings.missing()
-    if raw.signals is None or raw.signals.why_not:
-        missing.append(NotCollected(what="who sent signals", why=raw.signals.why_not if raw.signals else "not asked for"))
-    if raw.child.pid and raw.child.ended is None:
-        missing.append(NotCollected(what="exit status", why="it did not end by SIGKILL: it waits within the kernel"))
-    dumps = _dumps(folder, raw)
-    said = details.said(stdout, stderr, dumps, hook, raw.child.pid)
-    crashes = {pid: signal for pid in crashing if (signal := _signal_of(pid, raw, ending, events)) in ("SIGBUS", "SIGSEGV", "SIGILL")}
-    probed = _probes(folder, raw, hook)
-    signals, exits = _traced(folder, raw)
-    missing += checks.not_held(probed) + checks.blind_spots(raw.probes.prepared)
-    ended = _deaths(raw, ending, events, roles, kernel_lines, errors)
-    used = _used_files(attempt, folder, raw, mapped)
-    if not used.complete:
-        missing.append(NotCollected(what="some files of the program", why="a process opened more files than the hook writes down"))
+    bounds = collect("limits that were asked for", lambda: _limits(attempt, raw), list[Limit]())
+    dumps = collect("crash reports of Python", lambda: _dumps(folder, raw), dict[int, str]())
+    said = collect("messages in the output", lambda: details.said(stdout, stderr, dumps, hook, raw.child.pid), details.Said())
+    crashes = collect("signals of crashes", lambda: _crashes(raw, crashing, ending, events), dict[int, str]())
+    probed = collect("whether probes held", lambda: _probes(folder, raw, hook), list[ProbeResult]())
+    signals, exits = collect("trace of system calls", lambda: _traced(folder, raw), NO_TRACE)
+    ended = collect("deaths", lambda: _deaths(raw, ending, events, roles, kernel_lines, errors), list[Death]())
+    clock = Clock(began_unix_s=raw.started_unix_s, seen_unix_s=raw.mapped_unix_s)
+    kept_env = collect("environment at exec", lambda: environment.kept(raw.env), dict[str, str]())
+    tail = collect("last lines of the output", lambda: _tail(stdout, stderr), list[str]())
+    used = collect("files of the program", lambda: _used_files(attempt, folder, raw, mapped), NO_FILES)
+    missing += collect("reasons for what is missing", lambda: list(_not_collected(raw, bounds, probed, used)), list[NotCollected]())
+    sent = functools.partial(details.signals, raw.signals, set(raw.pids) | set(events), raw.tool_pids, raw.started_monotonic_s)
     return Observation(
         attempt=attempt.id,
         key=attempt.key,
@@ -150,7 +148,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         started_unix_s=raw.started_unix_s,
         progress=raw.progress,
         memory=memory,
-        curve=_curve(folder, raw, ending, memory, deaths.initiating(ended)),
+        curve=collect("memory curve", lambda: _curve(folder, raw, ending, memory, deaths.initiating(ended)), None),
         processes=raw.processes,
         libraries=libraries,
         mapped=mapped,
@@ -159,13 +157,13 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         env_changes=hook.env_changes,
         forks=hook.forks,
         exit_calls=exits + hook.exit_calls,
-        signals_sent=details.signals(raw.signals, set(raw.pids) | set(events), raw.tool_pids, raw.started_monotonic_s) or signals,
-        python_error=log.python_error(errors),
-        crash_stack=_crash_stack(dumps, raw.child.pid),
+        signals_sent=collect("who sent signals", sent, list[SignalSent]()) or signals,
+        python_error=collect("Python's error", lambda: log.python_error(errors), None),
+        crash_stack=collect("Python's crash stack", lambda: _crash_stack(dumps, raw.child.pid), list[str]()),
         native_stack=crashed.stack,
         other_stacks=crashed.others,
         kernel_lines=kernel_lines,
-        output_tail=log.last_lines(stdout, TAIL_LINES) + log.last_lines(stderr, TAIL_LINES),
+        output_tail=tail,
         dropped_output_bytes=raw.dropped_bytes,
         deaths=ended,
         limits=bounds,
@@ -174,24 +172,81 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         starved_s=round(raw.starved_s, 3),
         metrics=said.metrics,
         messages=said.messages,
-        filesystems=raw.surroundings.space.record(),
-        shared_files=raw.surroundings.shared_files.record(),
-        short_files=details.short_files(crashed, raw.maps, crashes, Clock(began_unix_s=raw.started_unix_s, seen_unix_s=raw.mapped_unix_s)),
-        faults=details.faults(crashed, kernel_lines, raw.had_mapped),
+        filesystems=collect("file systems", raw.surroundings.space.record, list[Filesystem]()),
+        shared_files=collect("files that processes share", raw.surroundings.shared_files.record, list[SharedFile]()),
+        short_files=collect("files that were cut off", lambda: details.short_files(crashed, raw.maps, crashes, clock), list[ShortFile]()),
+        faults=collect("faults", lambda: details.faults(crashed, kernel_lines, raw.had_mapped), list[Fault]()),
         crash_dumps=said.dumps,
-        settings=with_mappings(settings, _mappings(raw, core), roles),
-        trends=details.counts(folder / "memory.csv", memory.processes, raw.wall_s) if memory.samples else [],
-        load=raw.surroundings.load.record(),
+        settings=collect("mappings", lambda: with_mappings(settings, _mappings(raw, core), roles), settings),
+        trends=collect("trends", lambda: _trends(folder, raw, memory), list[Trend]()),
+        load=collect("load", raw.surroundings.load.record, None),
         native_imports=said.native_imports,
-        env_at_exec=environment.kept(raw.env),
+        env_at_exec=kept_env,
         probes=probed,
-        heap_errors=traces.heap_errors(folder) if "valgrind" in raw.probes.prepared.each else [],
-        not_collected=missing,
+        heap_errors=collect("errors that valgrind saw", lambda: _heap_errors(folder, raw), list[HeapError]()),
         files=used.files,
         files_written=used.written,
         packages=used.packages,
         asked_limits=raw.asked_limits,
+        not_collected=missing + collect.missing(),
     )
+
+
+def _not_collected(raw: Raw, bounds: list[Limit], probed: list[ProbeResult], used: Used) -> Iterator[NotCollected]:
+    """Sources that this machine or this user does not have."""
+    if raw.sampler.too_large:
+        yield NotCollected(what="PSS", why=WHY_TOO_LARGE)
+    yield from raw.exits.missing(raw.child.pid, raw.child.ended.status if raw.child.ended else 0)
+    yield from limits.not_held(bounds, started=raw.child.pid is not None)
+    if raw.group is None:
+        yield NotCollected(what="memory cgroup", why=cgroup.why_not() or "none was made")
+    yield from raw.surroundings.missing()
+    if raw.signals is None or raw.signals.why_not:
+        yield NotCollected(what="who sent signals", why=raw.signals.why_not if raw.signals else "not asked for")
+    if raw.child.pid and raw.child.ended is None:
+        yield NotCollected(what="exit status", why="it did not end by SIGKILL: it waits within the kernel")
+    yield from checks.not_held(probed)
+    yield from checks.blind_spots(raw.probes.prepared)
+    if not used.complete:
+        yield NotCollected(what="some files of the program", why="a process opened more files than the hook writes down")
+
+
+def _tail(stdout: str, stderr: str) -> list[str]:
+    return log.last_lines(stdout, TAIL_LINES) + log.last_lines(stderr, TAIL_LINES)
+
+
+def _registrations(raw: Raw) -> list[OmpRegistration]:
+    found = runtimes.registrations(set(raw.pids))
+    if found:
+        runtimes.remove_registrations(set(raw.pids))
+    return found
+
+
+def _examined(raw: Raw, folder: Path, crashing: list[int], settings: list[ProcessSettings]) -> crash.Crash:
+    """What the core tells, or the system's own report."""
+    limit = details.stack_limit(settings, crashing[0] if crashing else None)
+    return crash.examine(
+        _core_plan(raw),
+        crashing,
+        raw.cwds,
+        folder,
+        since_unix_s=raw.started_unix_s,
+        stack_limit_bytes=limit,
+        sampled=raw.maps,
+    )
+
+
+def _crashes(raw: Raw, crashing: list[int], ending: Exit, events: dict[int, ExitEvent]) -> dict[int, str]:
+    found = {pid: _signal_of(pid, raw, ending, events) for pid in crashing}
+    return {pid: signal for pid, signal in found.items() if signal in ("SIGBUS", "SIGSEGV", "SIGILL")}
+
+
+def _trends(folder: Path, raw: Raw, memory: Memory) -> list[Trend]:
+    return details.counts(folder / "memory.csv", memory.processes, raw.wall_s) if memory.samples else []
+
+
+def _heap_errors(folder: Path, raw: Raw) -> list[HeapError]:
+    return traces.heap_errors(folder) if "valgrind" in raw.probes.prepared.each else []
 
 
 def _used_files(attempt: Attempt, folder: Path, raw: Raw, mapped: list[str]) -> Used:

@@ -147,15 +147,17 @@ def _check_kind(where: Where, entry: AxisEntry) -> Iterator[Complaint]:
 
 
 def _check_values(where: Where, entry: AxisEntry) -> Iterator[Complaint]:
-    seen: list[Value] = []
+    seen: dict[object, Value] = {}
     for index, value in enumerate(entry.values or []):
         place: Where = (*where, "values", index)
         if (entry.package or entry.python) and not isinstance(value, str):
             yield Complaint(place, f"unquoted {value}: as a number, 3.10 is 3.1", f'quote versions: "{value}"')
-        twin = next((old for old in seen if same(old, value) or text_of(old) == text_of(value)), None)
+        keys = (_number(value), value), text_of(value)  # 1 and true are equal, and not the same
+        twin = next((seen[key] for key in keys if key in seen), None)
         if twin is not None:
             yield Complaint(place, f"duplicate value: {describe(value)} is {describe(twin)} again", "name each value once")
-        seen.append(value)
+        for key in keys:
+            seen.setdefault(key, value)
 
 
 def orderable(values: Iterable[Value]) -> bool:

@@ -28,6 +28,10 @@ from matrix.spec.fields import text_of
 from matrix.spec.model import AxisEntry
 from matrix.spec.problems import Complaint, Where, describe, suggest, wrong_key
 
+MOST_VALUES, MOST_VALUES_IN_ALL = 256, 512  # of an axis; of all axes together
+MOST_ENTRIES = 1000  # of exclude, include and observed
+MOST_COUNTED = 100_000  # sets of rules
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -49,12 +53,43 @@ class Grid:
         return filter(self.allowed, _product(self.axes))
 
     def size(self) -> int:
-        """How many cells there are, without listing them: only the axes that rules name are multiplied out."""
-        named = {name for rule in self.excluded for name in rule}
-        listed = [axis for axis in self.axes if axis.name in named]
-        rest = math.prod(len(axis.values) for axis in self.axes if axis.name not in named)
-        kept = sum(self.rule_against(cell) is None for cell in _product(listed)) * rest
-        return kept + sum(self.rule_against(cell) is not None for cell in self.included)
+        """How many cells there are, without listing them.  Raises TooManyRules."""
+        excluded_but_named = sum(self.rule_against(cell) is not None for cell in self.included)
+        return _Count(self.axes, self.excluded).kept() + excluded_but_named
+
+
+class TooManyRules(Exception):
+    """The exclude rules overlap in too many ways to count the cells that they leave."""
+
+
+class _Count:
+    """Counts the cells that no rule excludes, an axis at a time: only the values that rules name are told apart."""
+
+    def __init__(self, axes: Sequence[Axis], rules: Sequence[Cell]) -> None:
+        self._axes, self._rules = axes, rules
+        self._known: dict[tuple[int, frozenset[int]], int] = {}
+
+    def kept(self, at: int = 0, open_rules: frozenset[int] | None = None) -> int:
+        """Cells of the axes from `at` on; `open_rules` are those that all earlier values agree with."""
+        rules = frozenset(range(len(self._rules))) if open_rules is None else open_rules
+        if not rules:
+            return math.prod(len(axis.values) for axis in self._axes[at:])
+        if at == len(self._axes):
+            return 0  # a rule is met by all values of the cell
+        if (at, rules) not in self._known:
+            if len(self._known) >= MOST_COUNTED:
+                raise TooManyRules
+            self._known[at, rules] = self._by_value(at, rules)
+        return self._known[at, rules]
+
+    def _by_value(self, at: int, rules: frozenset[int]) -> int:
+        axis = self._axes[at]
+        silent = frozenset(rule for rule in rules if axis.name not in self._rules[rule])
+        saying: dict[Value, set[int]] = {}
+        for rule in rules - silent:
+            saying.setdefault(self._rules[rule][axis.name], set()).add(rule)
+        named = sum(self.kept(at + 1, silent | meets) for meets in saying.values())
+        return named + (len(axis.values) - len(saying)) * self.kept(at + 1, silent)
 
 
 @dataclass
@@ -80,6 +115,9 @@ class _Settler:
         self.bad: Cell = {}
 
     def settle(self) -> Settled:
+        self._check_number_of_values()
+        if self.complaints:
+            return Settled(Grid(()), {}, self.complaints)
         self._settle_axes()
         if not self.entries:
             return Settled(Grid(()), {}, self.complaints)  # reported where the whole file is validated
@@ -95,7 +133,23 @@ class _Settler:
         replaced |= self._known_good() | self._observed()
         if not self.complaints and all(self.entries.values()):
             self._check_reachable(grid, replaced)
+            self._check_countable(grid)
         return Settled(grid, replaced, self.complaints)
+
+    def _check_number_of_values(self) -> None:
+        """Every value is compared with every other one, so their number is bounded."""
+        counts = {name: len(written_values(entry)) for name, entry in self.entries.items() if entry is not None}
+        remedy = "name fewer: of an ordered axis some values are enough, and a second run looks between two of them"
+        for name, count in counts.items():
+            if count > MOST_VALUES:
+                self._refuse(("matrix", name), f"has {count} values, and an axis may have {MOST_VALUES}", remedy)
+        if not self.complaints and sum(counts.values()) > MOST_VALUES_IN_ALL:
+            what = f"has {sum(counts.values())} values in all, and a specification may have {MOST_VALUES_IN_ALL}"
+            self._refuse(("matrix",), what, remedy)
+        for key in ("exclude", "include", "observed"):
+            listed = self.raw.get(key)
+            if isinstance(listed, Sequence) and not isinstance(listed, str) and len(listed) > MOST_ENTRIES:
+                self._refuse((key,), f"has {len(listed)} entries, and may have {MOST_ENTRIES}", "write fewer")
 
     def _settle_axes(self) -> None:
         joined = self._joined_values()
@@ -184,6 +238,13 @@ class _Settler:
             self._refuse((key,) if key in self.raw else ("exclude", rule), what, "change the rule or the cell")
         if replaced.get("known_good") == replaced["known_bad"]:
             self._refuse(("known_good",), "is the same cell as known_bad", "name a cell that survives, or remove it")
+
+    def _check_countable(self, grid: Grid) -> None:
+        try:
+            grid.size()
+        except TooManyRules:
+            what = f"{len(grid.excluded)} rules overlap in more than {MOST_COUNTED} ways, so the cells cannot be counted"
+            self._refuse(("exclude",), what, "write fewer rules, or rules that name fewer axes")
 
     def _refuse(self, where: Where, what: str, hint: str) -> None:
         self.complaints.append(Complaint(where, what, hint))

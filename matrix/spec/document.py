@@ -8,7 +8,9 @@ reported together with everything else.
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,14 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from matrix.spec.problems import Complaint, Problem, SpecError, Where, wrong_key
 
+_MOST_BYTES = 4 << 20
 _MOST_NODES = 20_000  # aliases of aliases can unfold without end
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # one that is no byte as Python's calls of the system give them
 _TAG = "tag:yaml.org,2002:"
 _WORDS = {"on", "off", "yes", "no"}  # true in YAML 1.1, words in YAML 1.2
 _NUMBERS = re.compile(r"[-+]?(0\d+|\d+_[\d_]*|\d+(:[0-5]?\d)+)")  # octal, grouped, base 60 in YAML 1.1
-_INT = re.compile(r"[-+]?\d{1,40}|0o[0-7]+|0x[0-9a-fA-F]+", re.ASCII)
+_INT = re.compile(r"[-+]?\d{1,40}|0o[0-7]{1,40}|0x[0-9a-fA-F]{1,32}", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", re.ASCII)
 
 
@@ -99,7 +104,7 @@ class Document:
             if not isinstance(key_node, ScalarNode):
                 self._complain(key_node, where, ("a key must be a word, not a list or a mapping", "quote words that hold { } or [ ]"))
                 continue
-            key = str(key_node.value)
+            key = self._text(key_node, where)
             if key in found:
                 hint = f"it is already set in line {lines[key]}; remove one of them"
                 self.complaints.append(wrong_key((*where, key), f"duplicate key '{key}'", hint, _place(key_node)))
@@ -113,11 +118,23 @@ class Document:
         return found
 
     def _scalar(self, node: ScalarNode, where: Where) -> Any:
-        text = str(node.value)
+        text = self._text(node, where)
         if _disputed(node):
             self._complain(node, where, _dispute(text))
             return text
         return text if node.style is not None or node.tag == f"{_TAG}str" else _plain(text)
+
+    def _text(self, node: ScalarNode, where: Where) -> str:
+        """The text of a scalar.  Pairs of surrogates, as JSON writes letters beyond U+FFFF, become one letter."""
+        text = str(node.value)
+        if not _SURROGATE.search(text):
+            return text
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        if _NO_BYTE.search(text):
+            hint = r"\udc80 to \udcff stand for the bytes 80 to ff; remove the others"
+            self._complain(node, where, ("holds a character that is no Unicode", hint))
+            return text.encode("ascii", "replace").decode("ascii")
+        return text
 
     def _check_tag(self, node: Node, where: Where) -> None:
         tag = str(node.tag)
@@ -128,15 +145,33 @@ class Document:
 def read_document(path: Path) -> Document:
     """Read a specification file.  Raises SpecError when it cannot be read or is not YAML."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        data = _bytes_of(path)
+        text = data.decode("utf-8-sig")
     except FileNotFoundError:
         raise SpecError([Problem(None, None, "", "there is no such file", "name an existing specification")], path) from None
     except OSError as error:
         raise SpecError([Problem(None, None, "", f"cannot be read: {error.strerror or error}", "name a readable file")], path) from None
     except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        line = data[: error.start].count(b"\n") + 1
         raise SpecError([Problem(line, None, "", "is not UTF-8 text", "save it as UTF-8")], path) from None
     return parse_document(text, path)
+
+
+def _bytes_of(path: Path) -> bytes:
+    """All of a regular file.  Raises OSError, SpecError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe without a writer does not hold us
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            hint = "save it to a file: it is read again, and its folder is where relative paths begin"
+            raise SpecError([Problem(None, None, "", "cannot be read: it is not a regular file", hint)], path)
+        data = b""
+        while len(data) <= _MOST_BYTES and (more := os.read(descriptor, _MOST_BYTES)):
+            data += more
+    finally:
+        os.close(descriptor)
+    if len(data) > _MOST_BYTES:
+        raise SpecError([Problem(None, None, "", f"is larger than {_MOST_BYTES >> 20} MiB", "a specification has some KiB")], path)
+    return data
 
 
 def parse_document(text: str, path: Path | None = None) -> Document:

@@ -102,7 +102,7 @@ class Observed(Section):
 
     cell: Cell = Field(description="Where; axes not named take known_bad's value.")
     died: bool = Field(description="false: it survived.")
-    step: int | None = Field(default=None, ge=0, description="Last step that was seen.")
+    step: int | None = Field(default=None, ge=0, lt=10**15, description="Last step that was seen.")
     log: str | None = Field(default=None, description="Its log file, relative to the specification.")
 
 
@@ -114,10 +114,10 @@ Strategy = Annotated[
 class SearchOptions(Section):
     strategy: Strategy = Field(default="adaptive", description="How the next cell is chosen.")
     confidence: float = Field(default=0.95, gt=0.5, lt=1, description="Probability at which the search stops.")
-    max_runs: int = Field(default=60, ge=1, description="Most attempts.")
+    max_runs: int = Field(default=60, ge=1, le=1_000_000, description="Most attempts.")
     max_wall_s: Seconds | None = Field(default=None, alias="max_wall", description="Longest time for the whole matrix. Absent: no limit.")
-    seed: int = Field(default=0, ge=0, description="Same seed and same answers: same questions.")
-    repeats: int = Field(default=3, ge=1, description="Attempts of each cell; adaptive does not use it.")
+    seed: int = Field(default=0, ge=0, lt=1 << 63, description="Same seed and same answers: same questions.")
+    repeats: int = Field(default=3, ge=1, le=1_000_000, description="Attempts of each cell; adaptive does not use it.")
 
 
 class Limits(Section):
@@ -130,11 +130,11 @@ class Limits(Section):
     )
     stall_s: Seconds = Field(default=600.0, alias="stall", description="Longest time with output but without progress.")
     memory_bytes: Bytes | None = Field(default=None, alias="memory", description="Memory of the whole process tree, e.g. 6GiB.")
-    cpus: int | None = Field(default=None, ge=1, description="Number of CPUs.")
-    nofile: int | None = Field(default=None, ge=1, description="Open files of a process.")
+    cpus: int | None = Field(default=None, ge=1, le=1 << 16, description="Number of CPUs.")
+    nofile: int | None = Field(default=None, ge=1, lt=1 << 31, description="Open files of a process.")
     stack_bytes: Bytes | None = Field(default=None, alias="stack", description="Stack of the main thread.")
     core_bytes: BytesFrom0 | None = Field(default=None, alias="core", description="Largest core file; 0 for none.")
-    pids: int | None = Field(default=None, ge=1, description="Processes and threads.")
+    pids: int | None = Field(default=None, ge=1, le=1 << 22, description="Processes and threads.")
     cpu_time_s: Seconds | None = Field(default=None, alias="cpu_time", description="Processor time of a process.")
     address_space_bytes: Bytes | None = Field(
         default=None, alias="address_space", description="Address space of a process (ulimit -v): all that it maps, used or not."

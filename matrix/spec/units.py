@@ -17,25 +17,30 @@ _SIZE_UNITS = f"allowed: a number of bytes, or a number with {' '.join(_SIZES)},
 _TIME_UNITS = f"allowed: a number of seconds, or numbers with {' '.join(_TIMES)} in that order, e.g. 90s or 1h30m"
 
 
+LARGEST_SIZE = 1 << 60
+LONGEST_S = 100 * 365.25 * 86400
+
+
 def size_bytes(value: object) -> int:
     """Bytes of `"6GiB"`, `"500MB"` or a plain number of bytes.  Raises Refused."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        if value < 0 or not math.isfinite(value) or value != int(value):
+        if not 0 <= value < math.inf or value != int(value):
             raise Refused(f"a size must be a whole number of bytes from 0, not {value}", _SIZE_UNITS)
-        return int(value)
+        return _possible(int(value), value)
     if not isinstance(value, str):
         raise Refused(f"must be a size, not {describe(value)}", _SIZE_UNITS)
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value, re.ASCII)
     units = {name.lower(): factor for name, factor in _SIZES.items()}
     if match is None or (match[2] and match[2].lower() not in units):
-        raise Refused(f"cannot read {value!r} as a size", _near_size(match[2] if match else "") + _SIZE_UNITS)
-    return int(float(match[1]) * units[match[2].lower() or "b"])
+        raise Refused(f"cannot read {shortened(value)} as a size", _near_size(match[2] if match else "") + _SIZE_UNITS)
+    count = float(match[1]) * units[match[2].lower() or "b"]
+    return _possible(LARGEST_SIZE + 1 if count > LARGEST_SIZE else int(count), value)
 
 
 def time_s(value: object) -> float:
     """Seconds of `"10m"`, `"1h30m"` or a plain number of seconds.  Raises Refused."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return _positive(float(value), value)
+        return _positive(float(min(value, 10**20)), value)
     if not isinstance(value, str):
         raise Refused(f"must be a time, not {describe(value)}", _TIME_UNITS)
     text = value.strip()
@@ -44,14 +49,28 @@ def time_s(value: object) -> float:
     parts = [rf"(?:(?P<{unit}>\d+(?:\.\d+)?)\s*{unit}\s*)?" for unit in _TIMES]
     match = re.fullmatch("".join(parts), text, re.ASCII)
     if not text or match is None:
-        raise Refused(f"cannot read {value!r} as a time", _TIME_UNITS)
+        raise Refused(f"cannot read {shortened(value)} as a time", _TIME_UNITS)
     return _positive(sum(float(number) * _TIMES[unit] for unit, number in match.groupdict().items() if number), value)
+
+
+def _possible(count: int, written: object) -> int:
+    if count > LARGEST_SIZE:
+        raise Refused(f"{shortened(written)} is more than any memory or disk: a size may be 1 EiB", _SIZE_UNITS)
+    return count
 
 
 def _positive(seconds: float, written: object) -> float:
     if not (0 < seconds < math.inf):
-        raise Refused(f"a time must be longer than 0, not {written!r}", _TIME_UNITS)
+        raise Refused(f"a time must be longer than 0, not {shortened(written)}", _TIME_UNITS)
+    if seconds > LONGEST_S:
+        raise Refused(f"{shortened(written)} is longer than 100 years", _TIME_UNITS)
     return seconds
+
+
+def shortened(written: object) -> str:
+    """The value for people: of a very long one the beginning."""
+    text = repr(written)
+    return text if len(text) <= 60 else f"{text[:40]}... ({len(text)} characters)"
 
 
 def _near_size(unit: str) -> str:

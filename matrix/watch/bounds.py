@@ -56,9 +56,8 @@ class Bounds:
         self._pids_groups: list[Place] = []
         self.memory_groups: list[Place] = []
         self.slowing_groups: list[Place] = []
-        self._find_groups()
 
-    def _find_groups(self) -> None:
+    def find_groups(self) -> None:
         """Again whenever it was moved: a launcher may do that after its start."""
         try:
             where = kernel_text(f"/proc/{self.main}/cgroup")
@@ -88,7 +87,7 @@ class Bounds:
 
     def read(self, pids: Iterable[int], rooms: Sequence[Filesystem], names: Mapping[int, str]) -> Iterator[Reading]:
         """`rooms`: file systems as last seen; `names`: of processes, where they have one."""
-        self._find_groups()
+        self.find_groups()
         yield from self._memory()
         for place in self._pids_groups:
             if (used := place.pids_used()) is not None and (limit := place.pids_limit()):

@@ -51,13 +51,13 @@ def watch(
             fail(str(problem), BAD_INPUT)
         except session.NotWritten as problem:
             fail(f"[watch] {problem}", problem.status)
-        for line in words.summary(done.observation, done.outcome, done.verdict, done.where, done.proposal, done.asked):
-            complain(f"[{session.who(session.rank_of(os.environ))}] {line}")
         try:
+            for line in words.summary(done.observation, done.outcome, done.verdict, done.where, done.proposal, done.asked):
+                complain(f"[{session.who(session.rank_of(os.environ))}] {line}")
             import reports
 
             reports.write(done.where)
-        except (KeyboardInterrupt, OSError) as problem:
+        except (KeyboardInterrupt, Exception) as problem:  # the status below is the program's own, whatever fails here
             why = f": {problem}" if str(problem) else ""
             complain(f"[watch] the report was not written{why}; python -m matrix report {done.where} does that")
     if pid:

@@ -11,6 +11,7 @@ import dataclasses
 import fcntl
 import os
 import resource
+import select
 import shutil
 import signal
 import subprocess
@@ -25,9 +26,11 @@ from matrix.runner.attempt import HOOK
 from matrix.runner.cgroup import Group
 from matrix.runner.launcher import Child, Ended, inherited
 from matrix.runner.tree import MARK
+from matrix.watch import keeper
 from matrix.watch.terminal import Outlet, Terminal, inner, resize
 
 PIPE_BYTES = 1 << 20
+WAIT_MS = 50.0  # before a slow reader of the user's is asked again
 END_OF_FILE = b"\x04"  # as typed
 HANDED_ON = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -97,6 +100,7 @@ class Launched:
         finally:
             for descriptor in {one for one in theirs if one is not None}:
                 os.close(descriptor)
+        self._keeper = Keeper({reader: number for _, reader, number in self._readers})
         outlets = {number: Outlet(number) for number in (1, 2)}  # threads not before the fork
         self._errors = outlets[2]
         self.wrote = [False, True]  # whether it draws lines anew, as a bar does; whether its last line is complete
@@ -192,12 +196,47 @@ class Launched:
 
     def say(self, line: str) -> None:
         """A line of our own between the program's; a bar that is cut through is drawn again by its next update."""
+        data = f"{line}\n".encode(errors="backslashreplace")
         if not os.isatty(2):
-            self._errors.put(f"{line}\n".encode())
+            self._errors.put(data)
             return
         between = b"" if self.wrote[1] else b"\r\x1b[K" if self.wrote[0] else b"\n"
         self.wrote[1] = True
-        self._errors.put(between + f"{line}\n".encode())
+        self._errors.put(between + data)
+
+    def only_pass_on(self) -> None:
+        """Pass the program's output and the user's keys on until the program has ended, and record nothing."""
+        poll, ended = select.poll(), set[int]()
+        while not self.child.over:
+            free = {reader for reader in self._by_reader if reader not in ended and not self.waits(reader)}
+            keyboard = self.typed()
+            wanted = {self.child.status_fd, *free, *([] if keyboard is None else [keyboard])}
+            for descriptor in wanted:
+                poll.register(descriptor, select.POLLIN)
+            ready = poll.poll(WAIT_MS)
+            for descriptor in wanted:
+                poll.unregister(descriptor)
+            for descriptor, _ in ready:
+                if descriptor == self.child.status_fd:
+                    self.child.read_status()
+                elif descriptor in free and not self._pass_on(descriptor):
+                    ended.add(descriptor)
+                elif descriptor == keyboard:
+                    self.type()
+        for reader in set(self._by_reader) - ended:
+            while self._pass_on(reader, at_end=True):
+                pass
+
+    def _pass_on(self, reader: int, *, at_end: bool = False) -> bool:
+        """Pass on what is there; False when there will be no more, or, `at_end`, when nothing is there."""
+        try:
+            data = os.read(reader, keeper.READ_BYTES)
+        except BlockingIOError:
+            return not at_end
+        except OSError:  # a terminal whose other side is closed
+            return False
+        self.take(reader, data)
+        return bool(data)
 
     def type(self) -> bool:
         """What the user typed goes to the program; False when nothing more will come."""
@@ -268,9 +307,38 @@ class Launched:
         self.terminal.restore()
         for outlet in {self._errors, *(stream.outlet for stream in self.streams)}:
             outlet.close()
+        self._keeper.take_over([stream.reader for stream in self.streams])
         for stream in self.streams:
             os.close(stream.reader)
         self.child.close()
+
+
+class Keeper:
+    """A process that passes the program's output on when this one is gone, also after a SIGKILL (`keeper.py`)."""
+
+    def __init__(self, ways: dict[int, int]) -> None:
+        """`ways`: each reader and the descriptor that its output goes to."""
+        theirs, self._control = os.pipe()
+        script = [sys.executable, "-I", "-S", keeper.__file__, str(theirs), *(f"{reader}:{out}" for reader, out in ways.items())]
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            with contextlib.suppress(OSError):  # without processes to spare the run is watched without it
+                self._process = subprocess.Popen(script, stdin=subprocess.DEVNULL, pass_fds=[theirs, *ways], start_new_session=True)
+        finally:
+            os.close(theirs)
+
+    def take_over(self, readers: Sequence[int]) -> None:
+        """Let it pass on what processes that outlive the program still write; it is waited for where there is none."""
+        os.close(self._control)
+        if self._process and all(_is_over(reader) for reader in readers):
+            self._process.wait()
+
+
+def _is_over(reader: int) -> bool:
+    """True if no process has the other end open any more."""
+    poll = select.poll()
+    poll.register(reader, select.POLLIN)
+    return any(event & select.POLLHUP and not event & select.POLLIN for _, event in poll.poll(0))
 
 
 def _pipe() -> tuple[int, int]:

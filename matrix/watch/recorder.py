@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from matrix.evidence import cores, signals
@@ -18,9 +19,10 @@ from matrix.evidence.exits import ExitWatch
 from matrix.evidence.kernel import SystemLog, system_log
 from matrix.evidence.processes import autopsy
 from matrix.evidence.progress import ProgressParser
-from matrix.records import EndedBy, ProcessSeen
-from matrix.runner.attempt import PAUSE_S
+from matrix.records import EndedBy, ProcessSeen, Progress
+from matrix.runner.attempt import EXITS, IDLE, MAPPINGS, MEMORY, PAUSE_S, ROOM, SIGNALS, STEPS, SURROUNDINGS
 from matrix.runner.cgroup import Group
+from matrix.runner.collecting import Collecting
 from matrix.runner.mappings import Mappings
 from matrix.runner.observe import Raw
 from matrix.runner.output import CappedFile
@@ -103,7 +105,9 @@ class Recorder:
         self.sampler = PacedSampler(folder / "memory.csv", self.governor, group=group, folders=folders)
         self.surroundings = Surroundings(folders)
         self.tree = Family(token, self.child.pid or 0, group)
+        self.collecting = Collecting(self._less)
         self.bounds = Bounds(self.child.pid or 0, env)
+        self.collecting("kills for memory", self.bounds.find_groups, None)
         self.warner = outlook.Warner()
         limits = Limits(startup_s=STARTUP_FACTOR * options.hang_s, idle_s=options.hang_s, stall_s=STALL_FACTOR * options.hang_s)
         self.patience = Patience(limits, expects_steps=False)
@@ -120,19 +124,20 @@ class Recorder:
     # -------------------------------------------------------------- the loop
     def run(self, kernel: SystemLog, exits: ExitWatch) -> Raw:
         """Until the main process has ended, or the source is left.  `kernel` and `exits` were begun before the program was."""
-        self.kernel, self.exits, self.signals = kernel, exits, signals.watch()
+        self.kernel, self.exits, collect = kernel, exits, self.collecting
+        self.signals = collect(SIGNALS, signals.watch, None)
         try:
             self._follow()
             wall_s = self._now()
             self._count(wall_s)
-            self.exits.read()
-            self.tree.pids()  # who sent a signal may be one of its own that nobody has seen yet
-            self.signals.read()
+            collect(EXITS, self.exits.read, None)
+            self._pids()  # who sent a signal may be one of its own that nobody has seen yet
+            self._read_signals()
             self._drain()
         finally:
-            for close in (*(sink.close for sink in self._sinks.values()), self.sampler.close):
-                with contextlib.suppress(OSError):  # a full disk was told
-                    close()
+            for name, sink in self._sinks.items():
+                collect(f"all of {name}", sink.close, None)
+            collect(MEMORY, self.sampler.close, None)
         return self._raw(kernel, wall_s)
 
     def _follow(self) -> None:
@@ -145,14 +150,14 @@ class Recorder:
                 self._forgive(now - max(due, last))
                 last = now
                 if now >= self.sampler.next_s:
-                    self._safely(self._sample, now)
+                    self._sample(now)
                 if now >= next_look and not self.child.over:
                     self._safely(self._look, now)
                     next_look = now + (FIRST_BOUNDS_S if now < FAST_FOR_S else LOOK_S) * self.governor.factor
                 if self._asked and (at_s := self.source.asked_s()) and time.monotonic() - at_s >= ASKED_S:
                     self._safely(self._still_runs, now)
                 if self.options.every_s and now >= next_line:
-                    self.say(self._state(now), False)
+                    self._safely(self._say_state, now)
                     next_line = now + self.options.every_s
 
     def _forgive(self, late_s: float) -> None:
@@ -171,21 +176,20 @@ class Recorder:
 
     def _count(self, wall_s: float) -> None:
         self.seen.cpu_s = self.governor.used_cpu_s
-        self.seen.oom_kills, self.seen.memory_limit_bytes = self.bounds.oom_kills(), self.bounds.memory_limit()
-        self.surroundings.space.end(wall_s)
+        self.seen.oom_kills = self.collecting("kills for memory", self.bounds.oom_kills, None)
+        self.seen.memory_limit_bytes = self.collecting("memory limit", self.bounds.memory_limit, None)
+        self.collecting(ROOM, lambda: self.surroundings.space.end(wall_s), None)
         if at_s := self.source.asked_s():
             self.seen.asked_s = round(at_s - self.started, 3)
 
     def _sample(self, now: float) -> None:
-        self.sampler.sample(now, self.parser.last_step)
-        self.surroundings.sample(now)
+        if not self.collecting.succeeds(MEMORY, lambda: self.sampler.sample(now, self.parser.last_step)):
+            self.sampler.next_s = now + LOOK_S
+        self.collecting(ROOM, lambda: self.surroundings.sample(now), None)
 
     def _safely(self, act: Callable[[float], None], now: float) -> None:
         """A full disk, or a fault of ours, must not cost the user the run: it goes on, with less known about it."""
-        try:
-            act(now)
-        except Exception as problem:
-            self._less(problem)
+        self.collecting("what is recorded every second", lambda: act(now), None)
 
     def _less(self, problem: Exception) -> None:
         if not self._told_less:
@@ -217,15 +221,12 @@ class Recorder:
         if not name:
             return
         now, before = self._now(), self.parser.last_step
-        try:
-            self._sinks[name].write(data)
-        except OSError as problem:
-            self._less(problem)
+        self.collecting(f"all of {name}", lambda: self._sinks[name].write(data), None)
         began, whole = time.thread_time(), now >= self._parse_pace.next_s
         if not whole and len(data) > PARSED_BYTES:
             lines = data[-PARSED_BYTES:].replace(b"\r", b"\n").split(b"\n")[1:]
             data = b"\n" + b"\n".join(lines[-PARSED_LINES:])  # it ends a bar that was drawn before
-        self.parser.feed(name, data, now)
+        self.collecting(STEPS, lambda: self.parser.feed(name, data, now), None)
         if whole:
             self._parse_pace.spent(now, 0.0, time.thread_time() - began)
         self.patience.saw_output(now)
@@ -250,28 +251,43 @@ class Recorder:
     def _look(self, now: float) -> None:
         for name, data in self.source.polled():
             self._heard(name, data)
-        pids = self.tree.pids()
-        self.sampler.look(now, pids, self.tree.main)
-        activity = self.tree.activity(pids)
+        pids, collect = self._pids(), self.collecting
+        collect(MEMORY, lambda: self.sampler.look(now, pids, self.tree.main), None)
+        activity = collect("what processes do", lambda: self.tree.activity(pids), IDLE)
         if now >= self._maps_pace.next_s:
             began = time.thread_time()
-            for pid in sorted(pids)[:MOST_MAPS]:
-                self.mappings.keep(pid)
+            self._keep_mappings(sorted(pids)[:MOST_MAPS])
             self._maps_pace.spent(now, 0.0, time.thread_time() - began)
-        runnable = activity.runnable | (self.surroundings.look(now, pids, self.tree.main, self.mappings.texts) > 0)
+        threads = collect(SURROUNDINGS, lambda: self.surroundings.look(now, pids, self.tree.main, self.mappings.texts), 0)
+        runnable = activity.runnable | (threads > 0)
         self.patience.saw_activity(now, activity.cpu_s, on_disk=activity.on_disk, runnable=runnable)
-        self.exits.read()
-        self.exits.follow(pids)
-        self.signals.read()  # while those who sent them have a name
+        collect(EXITS, lambda: self._follow_exits(pids), None)
+        self._read_signals()  # while those who sent them have a name
         if now >= self._bounds_pace.next_s:
-            self._foresee(now, pids)
+            collect("warnings before a limit is met", lambda: self._foresee(now, pids), None)
         if now >= self._kept_s + KEEP_S:
             self._kept_s = now
-            self.kernel.lines_for(set())  # or it overwrites them in a long run
+            collect("kernel log", lambda: self.kernel.lines_for(set()), None)  # or it overwrites them in a long run
             self.bounds.forget()
-        self._judge(now)
+        collect("hangs", lambda: self._judge(now), None)
         self.governor.look(now)
         self.seen.slowest = max(self.seen.slowest, self.governor.factor)
+
+    def _pids(self) -> set[int]:
+        """Return the living processes, or those known so far where the walk over them fails."""
+        return self.collecting("processes", self.tree.pids, set(self.tree.ever - {0}))
+
+    def _keep_mappings(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            self.collecting(MAPPINGS, functools.partial(self.mappings.keep, pid), None)
+
+    def _follow_exits(self, pids: set[int]) -> None:
+        self.exits.read()
+        self.exits.follow(pids)
+
+    def _read_signals(self) -> None:
+        if self.signals:
+            self.collecting(SIGNALS, self.signals.read, None)
 
     def _foresee(self, now: float, pids: set[int]) -> None:
         began = time.thread_time()
@@ -327,9 +343,10 @@ class Recorder:
         if self._hang or not overdue or now - (progress.last_step_s or 0.0) < usual:
             return
         self._hang = overdue
-        for pid in self.tree.pids():
-            self.mappings.keep(pid)
-        self.processes = autopsy(self.tree.pids(), AUTOPSY_WINDOW_S, pause=self.options.stop)
+        pids = self._pids()
+        self._keep_mappings(pids)
+        stop = self.options.stop
+        self.processes = self.collecting("stacks of the hang", lambda: autopsy(pids, AUTOPSY_WINDOW_S, pause=stop), list[ProcessSeen]())
         text = words.hang(overdue, self.patience, now, self.processes)
         self.seen.hangs.append(Hang(kind=overdue, at_s=round(now, 3), text=text, processes=self.processes))
         self.say(text, True)
@@ -345,8 +362,9 @@ class Recorder:
         return "interrupt" if asked else "itself"
 
     # -------------------------------------------------------------- what comes out
-    def _state(self, now: float) -> str:
-        return words.state(now, self.parser, self.sampler, self._readings, self.warner.nearest, self.bounds.ends_unix_s)
+    def _say_state(self, now: float) -> None:
+        text = words.state(now, self.parser, self.sampler, self._readings, self.warner.nearest, self.bounds.ends_unix_s)
+        self.say(text, False)
 
     def _raw(self, kernel: SystemLog, wall_s: float) -> Raw:
         hung = self._hang is not None
@@ -357,7 +375,7 @@ class Recorder:
             wall_s=wall_s,
             pids=frozenset(self.tree.ever - {0}),
             leftovers=0,
-            progress=self.parser.record(),
+            progress=self.collecting(STEPS, self.parser.record, Progress()),
             sampler=self.sampler,
             group=self.group,
             core=self.core,
@@ -381,6 +399,7 @@ class Recorder:
             tool_pids=frozenset({os.getpid()}),
             paused_s=self._paused_s,
             starved_s=self.patience.starved_s,
+            collecting=self.collecting,
         )
 
     def _now(self) -> float:

@@ -14,6 +14,7 @@ from pathlib import Path
 from matrix import folder as folders
 from matrix import records
 from matrix.assembly import Assembly
+from matrix.console import SURROUNDINGS
 from matrix.diagnosis.signals import by_scheduler
 from matrix.evidence import cores, environment
 from matrix.preview import plan_of
@@ -22,6 +23,7 @@ from matrix.propose.masks import masked
 from matrix.propose.words import PYTHON, read
 from matrix.records import Attempt, Observation, Outcome, Scheduler, Verdict
 from matrix.runner import cgroup
+from matrix.runner.collecting import reason_of
 from matrix.runner.observe import Raw, observe
 from matrix.spec import Spec, load_spec
 from matrix.watch import attached, family, judgement, launch, proposal, slurm, words
@@ -50,8 +52,10 @@ class Done:
 class NotWritten(Exception):
     """The run is over, and its result cannot be written."""
 
-    def __init__(self, status: int, problem: OSError) -> None:
-        super().__init__(f"{problem.filename or 'the run folder'}: {problem.strerror}; the result of the run cannot be written")
+    def __init__(self, status: int, problem: Exception) -> None:
+        is_of_a_file = isinstance(problem, OSError) and problem.strerror
+        why = f"{problem.filename or 'the run folder'}: {problem.strerror}" if is_of_a_file else reason_of(problem)  # type: ignore[attr-defined]
+        super().__init__(f"{why}; the result of the run cannot be written")
         self.status = status
 
 
@@ -164,17 +168,20 @@ def command(argv: Sequence[str], name: str | None, options: Options) -> Done:
         run.notes.show = source.say
         source.take_signals()
         undo.callback(source.give_back_signals)
-        recorder = Recorder(
-            source, run.folder, token=token, group=group, core=core, env=env, cwd=cwd, options=options, say=run.notes.say,
-            asked=run.still_runs,
-        )  # fmt: skip
-        _begin_notes(run, recorder)
-        raw = recorder.run(kernel, exits)
-        source.give_back_signals()
         try:
+            recorder = Recorder(
+                source, run.folder, token=token, group=group, core=core, env=env, cwd=cwd, options=options, say=run.notes.say,
+                asked=run.still_runs,
+            )  # fmt: skip
+            _begin_notes(run, recorder)
+            raw = recorder.run(kernel, exits)
+            source.give_back_signals()
             return run.finish(raw, recorder.seen, "")
-        except OSError as problem:
-            ended = raw.child.ended
+        except Exception as problem:  # a full disk, or a fault of ours, must not cost the user the run
+            if not source.child.over:
+                run.notes.say(f"nothing more is recorded: {reason_of(problem)}; the run goes on", True)
+                source.only_pass_on()
+            ended = source.child.ended
             raise NotWritten(shell_status(os.waitstatus_to_exitcode(ended.status) if ended else 0), problem) from problem
 
 
@@ -220,15 +227,18 @@ def process(pid: int, name: str | None, log: Path | None, options: Options) -> D
         source.take_signals()
         undo.callback(source.give_back_signals)
         options = dataclasses.replace(options, hook=False, stop=False)
-        recorder = Recorder(
-            source, run.folder, token="", group=None, core=core, env=source.env, cwd=source.cwd, options=options, say=run.notes.say
-        )  # fmt: skip
-        _begin_notes(run, recorder)
-        raw = recorder.run(kernel, exits)
-        child = source.child
-        unknown = child.settle(exits, events_work=works) if isinstance(child, attached.OtherChild) and child.gone else ""
-        source.give_back_signals()
-        return run.finish(dataclasses.replace(raw, child=child), recorder.seen, unknown)
+        try:
+            recorder = Recorder(
+                source, run.folder, token="", group=None, core=core, env=source.env, cwd=source.cwd, options=options, say=run.notes.say
+            )  # fmt: skip
+            _begin_notes(run, recorder)
+            raw = recorder.run(kernel, exits)
+            child = source.child
+            unknown = child.settle(exits, events_work=works) if isinstance(child, attached.OtherChild) and child.gone else ""
+            source.give_back_signals()
+            return run.finish(dataclasses.replace(raw, child=child), recorder.seen, unknown)
+        except Exception as problem:
+            raise NotWritten(SURROUNDINGS, problem) from problem
 
 
 def _sees(source: Attached) -> Iterator[str]:
@@ -241,8 +251,8 @@ def _sees(source: Attached) -> Iterator[str]:
 # ------------------------------------------------------------------ both
 def _begin_notes(run: Run, recorder: Recorder) -> None:
     run.notes.say(f"run folder: {run.where}", False)
-    run.notes.say(words.limits(recorder.bounds.first()), False)
-    for notice in recorder.bounds.notices():
+    recorder.collecting("limits at the start", lambda: run.notes.say(words.limits(recorder.bounds.first()), False), None)
+    for notice in recorder.collecting("notices about limits", lambda: list(recorder.bounds.notices()), list[str]()):
         run.notes.say(notice, True)
 
 
