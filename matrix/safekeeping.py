@@ -90,7 +90,7 @@ class Safekeeping:
     def complete(self) -> None:
         """Put back what changed until the last sign of the attempts, when the tool was killed before it could."""
         with contextlib.suppress(OSError, ValueError, TypeError):
-            text = (self._folder / MANIFEST).read_text(encoding="utf-8")
+            text = (self._folder / MANIFEST).read_text(encoding="utf-8", errors="surrogateescape")
             self._files = {path: Kept(**kept) for path, kept in json.loads(text).items()}
         if not self._files:
             return
