@@ -24,13 +24,15 @@ HOW_IT_RUNS = re.compile(
 )
 # The same, of an option that the command leaves at its default: only what --help says plainly.
 STARTS_OTHERS = re.compile(r"process|worker|thread|reader|prefetch|queue|parallel|concurren|\bpool|fork|in.flight", re.IGNORECASE)
-SHAPE = re.compile(r"(?:^|_)(?:n_)?(?:layers?|heads?|dims?|hidden|embd?|embedding|vocab|channels?|width|depth|classes|features)(?:_|$)")
+SHAPE = re.compile(
+    r"(?:^|_)n?(?:layers?|heads?|dims?|hid|hidden|embd?|emb_?size|em_?size|embedding|vocab|channels?|width|depth|classes|features)(?:_|$)"
+)
 SCHEDULE = re.compile(r"(?:^|_)(?:lr|learning|decay|warmup|schedule|momentum|patience)(?:_|$)")
 REAL_WHY = "real numbers: rates and weights change what is learned, not how it runs"
 THING_WHY = "a number that names something, not an amount"
 NEGATIVE_WHY = "negative: a mark, not an amount"
 SCHEDULE_WHY = "of the learning rate's schedule"
-LENGTH_WHY = "the length of the run, which the tool sets"
+LENGTH_WHY = "the length of the run"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,7 +75,7 @@ def _weight(base: int, name: str, runs: bool) -> int:
     if ASIDE.search(name):
         return -10  # how often it reports or evaluates
     if SHAPE.search(name):
-        return base - 15
+        return -9  # another model
     return base + 25 if runs else base
 
 

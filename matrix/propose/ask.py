@@ -40,6 +40,10 @@ READ_VARIABLE = re.compile(
 SHELL_DEFAULT = re.compile(r"\$\{([A-Z][A-Z0-9_]*):?[-=]([\w.+-]*)\}")  # of a shell script: what the environment may set
 NAMED_FILE = re.compile(r"""["']([^"'\n{}*]+\.(?:ya?ml|json))["']""")
 ENTRY_POINT = re.compile(r"(?m)^from ([\w.]+) import \w+$")
+WRITTEN = re.compile(
+    r"""\b(?:save|dump|export|to_(?:csv|json|parquet))\w*\([^()\n]*?["'](?P<saved>[\w./-]+\.[A-Za-z]\w{0,9}(?:\.\w{1,4})?)["']"""
+    r"""|\bopen\(\s*["'](?P<opened>[\w./-]+\.[A-Za-z]\w{0,9})["']\s*,\s*(?:mode\s*=\s*)?["'][wax]"""
+)
 OPENED_SCRIPT = re.compile(r"""\bopen\(\s*["']([^"'\n]+\.py)["']""")
 HYDRA = re.compile(r"\bhydra\.main\(([^()]*)\)")
 QUIET = {
@@ -103,6 +107,13 @@ class Sources:
                     named.append(f"{parts.get('config_path', '.')}/{parts['config_name'].removesuffix('.yaml')}.yaml")
             named += NAMED_FILE.findall(text)
         return named
+
+    def written_names(self) -> list[str]:
+        """Return the files that the program's own sources name where they save, as written there."""
+        if self.installed:
+            return []
+        found = [match["saved"] or match["opened"] for text in self.texts for match in WRITTEN.finditer(text)]
+        return list(dict.fromkeys(found))
 
     @property
     def take_overrides(self) -> bool:

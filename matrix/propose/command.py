@@ -87,6 +87,8 @@ def _said(made: Draft) -> Iterator[str]:
         limits = ", ".join(f"{key} {limit_text(key, value)}" for key, value in kept.items())
         yield f"  limits of this shell, kept for every run: {limits}"
     yield from (f"  {remark}" for remark in made.rewritten.remarks)
+    if made.unmoved:
+        yield f"  written where the job runs, as no option moves it: {', '.join(made.unmoved[:5])} (run puts the old content back)"
     yield f"  length: {made.rewritten.length or 'no flag was found: runs are ended after the step that is asked for'}"
 
 

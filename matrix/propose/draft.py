@@ -59,6 +59,7 @@ class Draft:
     withheld: list[str]  # variables with a secret, which a run inherits from the shell that starts it
     secrets: list[str]  # what gives away those that stand in the command, which has to keep them
     places: list[Place]  # where it writes, with what is made of each
+    unmoved: list[str]  # files that the sources write by name, and that no option moves
     fixed: dict[str, list[str]]  # numbers of the command that stay: the reason, and the flags
     rewritten: Rewritten
     varied: list[Proposal]
@@ -72,8 +73,13 @@ class Draft:
     wandb: bool  # its sources mention Weights & Biases
 
     @property
+    def writes_in_place(self) -> bool:
+        """True if the job writes where it was started to write, because the death may be about that place."""
+        return any(place.why_kept for place in self.places)
+
+    @property
     def has_own_folder(self) -> bool:
-        return any("{attempt_dir}" in word for word in self.rewritten.words)
+        return not self.writes_in_place and any("{attempt_dir}" in word for word in self.rewritten.words)
 
 
 def draft(
@@ -97,6 +103,7 @@ def draft(
     helped = described_options(command, sources, cwd, env) if asks and command.kind != "code" else []
     options = with_declared(helped, sources.declared_options() if command.kind != "code" else [])
     config, settings = _settings(command, options, sources, cwd, env)
+    facts = _held_against_the_command(facts, settings)
     packages = package_folders(command, env)
     kept, withheld = _kept(env, variables)
     runs = Path.cwd() / "runs"
@@ -111,6 +118,7 @@ def draft(
         env={name: escaped(value) for name, value in kept.items() if name not in by_axes},
         withheld=withheld,
         places=places,
+        unmoved=[name for name in sources.written_names() if all(name != place.written for place in places)],
         fixed=_fixed_numbers(settings, found),
         secrets=masked(command.words)[1],
         rewritten=rewrite(command, settings, varied, [place for place in places if not place.why_kept], facts, env),
@@ -175,6 +183,16 @@ def _settings(
     ours = {*THREAD_VARIABLES, DUPLICATE_OK}
     variables = {name: default for name, default in sources.variables().items() if name not in ours}
     return config, [*settings, *variable_settings(variables, env)]
+
+
+def _held_against_the_command(facts: Facts | None, settings: Sequence[Setting]) -> Facts | None:
+    """The facts; a run that made all the steps that the command asks for, and left no word of a death, ended well."""
+    if facts is None or not facts.died or facts.last_step is None or facts.signal or facts.error or facts.words:
+        return facts
+    asked = next((setting.number for setting in settings if setting.role == "steps" and setting.number), None)
+    if asked is None or facts.last_step + 1 < asked:
+        return facts
+    return dataclasses.replace(facts, died=None, ended_well=True)
 
 
 def _unvalued(settings: Sequence[Setting], found: Sequence[Proposal]) -> list[str]:

@@ -34,7 +34,9 @@ def ends(draft: Draft) -> list[str]:
         f"  memory: {memory}  # {why}",
     ]
     lines += _inherited()
-    if not draft.has_own_folder:
+    if draft.writes_in_place:
+        lines.append("executor: {jobs: 1}  # runs side by side would write to the same place")
+    elif not draft.has_own_folder:
         lines.append("executor: {jobs: 1}  # no flag for its output folder was found: runs side by side would write to the same files")
     elif not (draft.facts and draft.facts.memory_limit_bytes):
         lines.append("executor: {jobs: 1}  # each run may take nearly all memory; with a limit of its own, write auto")

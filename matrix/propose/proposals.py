@@ -174,6 +174,8 @@ def _precision(setting: Setting, machine: Machine) -> Proposal | None:
 def _switch(setting: Setting, machine: Machine, *, why: str = "", weight: int = 50) -> Proposal | None:
     """True or False after the flag, `--x/--no-x`, or a flag that is there or not."""
     why = why or "on and off"
+    if (setting.value or "").lower() in OFF:
+        weight = min(weight, -7)  # what is off already kills nothing
     if setting.variable or (setting.given and setting.value is not None) or (setting.option and setting.option.takes == "one"):
         opposite = TRUTHS.get((setting.value or "").lower())
         if opposite is None:

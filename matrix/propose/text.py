@@ -46,7 +46,7 @@ def _run(draft: Draft) -> list[str]:
     lines += _length(draft)
     lines += _progress(draft)
     lines.append("  # finished: 'training finished'   # a line that only a complete run prints: exit status 0 without it is a failure too")
-    if not draft.has_own_folder:
+    if not draft.has_own_folder and not draft.writes_in_place:
         lines.append("  # writes: [checkpoints]           # paths that it writes: each attempt gets a fresh copy")
     return lines
 
@@ -169,6 +169,10 @@ def _cells(draft: Draft) -> list[str]:
 
 def how_it_ended(facts: Facts) -> str:
     """ "SIGABRT: OMP: Error #15 …"; "" when nothing was said."""
+    if facts.ended_well:
+        return "it ended well, so no death is taken from this log"
+    if facts.died is None:
+        return "it does not show a death; where it died, write observed: [{cell: {}, died: true}]"
     named = facts.signal or facts.error or ("without a word" if facts.died and not facts.words else "")
     return ": ".join(part for part in (named, facts.words[0] if facts.words else "") if part)
 

@@ -99,7 +99,8 @@ def _add_axis(name: str, texts: Sequence[str], data: dict[str, Any], spec: Spec)
     words: list[str] = data["run"]["command"]
     found = _flag_in(words, name)
     if found is None:
-        hint = f"{suggest(name, spec.matrix, 'axes')}; a flag of the command with a value can be named too"
+        others = "a flag of the command with a value can be named too; else uncomment or add it in the file"
+        hint = f"{suggest(name, spec.matrix, 'axes')}; {others}"
         raise SpecError([Problem(None, None, f"--set {name}", f"no axis '{name}'", hint)], spec.source)
     at, flag, given = found
     after = words[at - 1] if any(word.endswith(".py") for word in words[at:]) else None

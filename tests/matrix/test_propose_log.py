@@ -144,6 +144,15 @@ def test_the_log_of_a_run_that_says_it_is_over_is_no_death(log, end: str, tmp_pa
     assert "observed:" not in _specification(facts, tmp_path)
 
 
+def test_a_run_that_made_all_steps_that_the_command_asks_for_is_no_death(log, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    facts = log(STEPS)
+    assert facts.died is True
+    _axes(facts, tmp_path, "--max-steps", "191")
+    assert "observed" not in (tmp_path / "spec.yaml").read_text()
+    _axes(facts, tmp_path, "--max-steps", "500")
+    assert "observed" in (tmp_path / "spec.yaml").read_text()
+
+
 def test_a_run_that_prints_every_tenth_step_need_not_print_its_last(log) -> None:  # type: ignore[no-untyped-def]
     steps = "".join(f"step {step}/1005\n" for step in range(10, 1001, 10))
     assert (log(steps).died, log(steps.replace("1005", "2000")).died) == (None, True)

@@ -83,6 +83,18 @@ def test_help_tells_an_option_that_is_written_to(flag: str, value: str, help_tex
     assert is_output(Setting(name=flag[2:], role=None, value=value, flag=flag, option=option)) is expected
 
 
+def test_files_that_the_sources_write_by_name_are_told(folder: Path) -> None:
+    source = (
+        "import argparse\n"
+        "def save_checkpoint(state, best, filename='checkpoint.pth.tar'):\n    pass\n"
+        "open('notes.txt', 'w').close(); open('input.txt').close(); save(model, args.out)\n"
+    )
+    (folder / "train.py").write_text(source)
+    done = subprocess.run([*TOOL, "init", "--", "python", "train.py"], cwd=folder, env=environment(), capture_output=True, text=True)
+    line = next(line for line in done.stdout.splitlines() if "no option moves it" in line)
+    assert "checkpoint.pth.tar, notes.txt (" in line
+
+
 # ------------------------------------------------------------------ kept
 @pytest.mark.parametrize(
     "end",
