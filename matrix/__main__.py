@@ -288,7 +288,7 @@ def summary(verdict: Verdict) -> str:
     lines += [
         f"not a fix: {' '.join(f'{n}={v}' for n, v in fix.set.items())} only hides it" for fix in verdict.other_fixes if fix.kind == "hides"
     ]
-    lines += [f"note: {note}" for note in verdict.kept_files]
+    lines += [f"note: {note}" for note in verdict.notes]
     return "\n".join(lines)
 
 

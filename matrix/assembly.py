@@ -23,6 +23,7 @@ from matrix.spec import Spec
 from matrix.spec.fingerprint import fingerprint, own_files
 from matrix.spec.model import Limits as SpecLimits
 from matrix.spec.placeholders import NAMES, fill
+from matrix.taught import NOTHING_TAUGHT, Taught
 
 GAPS = 10  # idle and stall are never shorter than this many times the longest gap of a surviving run
 CAN_BIND = hasattr(os, "sched_setaffinity")  # macOS has no way to bind a process to processors
@@ -96,14 +97,15 @@ class Assembly:
         """Keep which files an attempt used, for later attempts of its cell that have no hook."""
         self._used.setdefault(cell_hash(observation.trial.cell), []).extend(observation.files)
 
-    def job(self, attempt: Attempt, holders: Holders, *, longest_gap_s: float, stacks: bool) -> Job:
-        """What the runner is given; `longest_gap_s`: between two steps of any surviving run so far."""
+    def job(self, attempt: Attempt, holders: Holders, *, stacks: bool, taught: Taught = NOTHING_TAUGHT) -> Job:
+        """What the runner is given; `taught`: what the runs so far have shown of how to follow this program."""
         spec, limits = self.spec, self.spec.limits
         patience = Limits(
             wall_s=limits.wall_s,
-            startup_s=limits.startup_s,
-            idle_s=_at_least(limits.idle_s, GAPS * longest_gap_s),
-            stall_s=_at_least(limits.stall_s, GAPS * longest_gap_s),
+            startup_s=taught.startup_s or limits.startup_s,
+            quiet_startup_s=taught.quiet_startup_s,
+            idle_s=_at_least(limits.idle_s, GAPS * taught.longest_gap_s),
+            stall_s=_at_least(limits.stall_s, GAPS * taught.longest_gap_s),
         )
         hook = spec.evidence.hook and attempt.trial.watched
         return Job(
@@ -111,8 +113,11 @@ class Assembly:
             folder=self.folder / "attempts" / attempt.id,
             limits=patience,
             progress=spec.run.progress,
+            learnt=taught.steps,
             finished=spec.run.finished,
             stop_after_step=attempt.trial.max_steps if spec.run.length is None else None,
+            stop_after_s=taught.stop_after_s,
+            stop_beyond_step=taught.stop_beyond_step,
             writes=tuple(self._writes(holders)),
             rlimits=rlimits(limits),
             pids=limits.pids,
@@ -131,7 +136,7 @@ class Assembly:
         if not trial.probes:
             return None
         attempt, holders = self.attempt(0, trial, cpus)
-        start = context(self.job(attempt, holders, longest_gap_s=0, stacks=False), Path(tempfile.gettempdir()), inherited())
+        start = context(self.job(attempt, holders, stacks=False), Path(tempfile.gettempdir()), inherited())
         reasons = ((name, probes.unavailable(name, setting, start)) for name, setting in trial.probes.items())
         return next((f"probe {name}: {reason}" for name, reason in reasons if reason), None)
 

@@ -30,6 +30,7 @@ from matrix.runner.attempt import Live
 from matrix.safekeeping import Safekeeping
 from matrix.search import Search
 from matrix.spec import Spec
+from matrix.taught import Taught, taught_by, with_length
 
 STACKS_WANTED = 4  # deaths with native stacks; of the others only the libraries are read (a whole core costs about a second)
 TICK_S = 0.25
@@ -71,6 +72,7 @@ class Planner:
         self._safe = Safekeeping(self.folder, working_folder(spec), _named_paths(spec))
         self._shares: dict[str, float] = {}  # of the causes, by the first death alone
         self._suspected = ""  # the attempt whose death was told to the search
+        self._said: list[str] = []  # notes
         self._no_probe: dict[str, str] = {}  # probe -> why it cannot be had here
         self.edited = ""  # the file of the program that was edited while the matrix ran
         self._sources = Sources()
@@ -103,7 +105,7 @@ class Planner:
             if observation is not None and observation.exit.ended_by != "interrupt":
                 self._take(observation)
             elif observation is not None:
-                self._safe.note_attempt(observation.attempt, [])
+                self._safe.note_attempt(observation.attempt, observation.files_written)
             self.view.refresh(self.pool.running)
         self._safe.put_back()
         self._safe.end()
@@ -213,7 +215,15 @@ class Planner:
         self._next_number += 1
         self.view.started(attempt)
         stacks = self._stacks < STACKS_WANTED or self._crashes.several
-        self.pool.submit(self._assembly.job(attempt, holders, longest_gap_s=self._longest_gap, stacks=stacks))
+        self.pool.submit(self._assembly.job(attempt, holders, stacks=stacks, taught=self._taught(attempt.trial)))
+
+    def _taught(self, trial: Trial) -> Taught:
+        limits = self.spec.limits
+        taught = taught_by(
+            self.observations, self.outcomes, idle_s=limits.idle_s, startup_s=limits.startup_s, longest_gap_s=self._longest_gap
+        )
+        fix = self._verdict.fix.cell if self._verdict and self._verdict.fix else None
+        return with_length(taught, trial, fix, self.observations, self.outcomes)
 
     def _unavailable(self, trial: Trial) -> str | None:
         return next((why for axis, value in trial.cell.items() if (why := self.spec.unavailable(axis, value))), None)
@@ -270,9 +280,27 @@ class Planner:
         self._judge()
         if reason := earlier_deaths.why_repeats_are_useless(self.spec, self._log_rankings, self.observations, self.outcomes):
             self.search.stop(reason)
-        self.view.finished(observation.attempt, trial, self.outcomes[observation.attempt], self.search.leading())
+        learnt = " ".join([self.search.leading(), *self._new_notes()])
+        self.view.finished(observation.attempt, trial, self.outcomes[observation.attempt], learnt)
         if trial.purpose == "calibrate":
             self.view.expects(self.search.expected_runs(self._crash_rate()))
+
+    def _new_notes(self) -> list[str]:
+        """Return the note on steps the first time that there is one."""
+        notes = [note for note in self._steps_note() if note not in self._said]
+        self._said += notes
+        return notes
+
+    def _steps_note(self) -> list[str]:
+        """Say how steps were found where the specification says nothing of them, or how to name them."""
+        survivors = [run for run in self.observations if self.outcomes[run.attempt].kind == "survived"]
+        if self.spec.run.progress or not survivors:
+            return []
+        if learnt := next((run.progress.learnt for run in reversed(self.observations) if run.progress.learnt), ""):
+            return [f"Steps are counted by a pattern that was learnt from the output: {learnt}"]
+        if all(run.progress.last_step is None and run.output_tail for run in survivors):
+            return [r"No steps are recognised in the output, so seconds count; to name them: run.progress: 'round (?P<step>\d+)'."]
+        return []
 
     def _tell_search(self, observation: Observation) -> None:
         trial, outcome = self._trials[observation.attempt], self.outcomes[observation.attempt]
@@ -328,7 +356,7 @@ class Planner:
         observer = observer_control.result(
             self.observations, self.outcomes, dict(self.spec.known_bad), wanted=self.spec.evidence.control, complete=complete
         )
-        verdict = dataclasses.replace(verdict, observer=observer, kept_files=self._safe.notes)
+        verdict = dataclasses.replace(verdict, observer=observer, notes=[*self._safe.notes, *self._steps_note()])
         records.write(self.folder / "verdict.json", verdict)
         self._verdict = verdict
         return verdict

@@ -88,6 +88,7 @@ class Progress:
     finished_line: bool | None = None  # None: the specification names no such line
     last_line: str = ""
     rank_steps: dict[int, int] = dataclasses.field(default_factory=dict)  # last step of each rank; {}: no ranks are told apart
+    learnt: str = ""  # pattern of the steps, learnt from this output; "": the common forms or the specification's pattern told them
     halves: tuple[int, int] | None = None  # steps in the first and in the second half of the time of all steps; None: not known
 
 
@@ -618,6 +619,7 @@ class Outcome:
     seconds: float = 0.0
     signature: str | None = None  # None: did not die
     reason: str = ""
+    whole: bool = True  # False: the tool ended it after the steps or the time that were asked for
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -794,7 +796,7 @@ class Verdict:
     observer: ObserverControl | None = None  # None: not decided yet
     pattern: CrashPattern | None = None  # None: nothing died, or no step of a death is known
     outcomes: dict[str, Outcome] = dataclasses.field(default_factory=dict)  # what each attempt was judged to be, by its id; {}: not written
-    kept_files: list[str] = dataclasses.field(default_factory=list)  # sentences: files of the user's that attempts changed
+    notes: list[str] = dataclasses.field(default_factory=list)  # sentences: files that attempts changed, how steps were read
     differences: list[str] = dataclasses.field(default_factory=list)  # from an observed death that no run repeated; []: none is open
     schema: str = "matrix.verdict/1"
 

@@ -101,7 +101,7 @@ def _job(assembly: Assembly, attempt: Attempt, run: Path, folder: Path) -> Job:
         env={name: _moved(value, attempt.id, run, folder) for name, value in attempt.env.items()},
     )
     holders = {"attempt_dir": str(folder), "attempt": attempt.id.partition("-")[0], "port": "", "cpu_list": "", "gpu": ""}
-    return dataclasses.replace(assembly.job(moved, holders, longest_gap_s=0.0, stacks=True), folder=folder)
+    return dataclasses.replace(assembly.job(moved, holders, stacks=True), folder=folder)
 
 
 def _moved(word: str, name: str, run: Path, folder: Path) -> str:

@@ -113,7 +113,7 @@ def attempt(pool: LocalPool, folder: Path, number: int, candidate: Candidate) ->
     assembly = Assembly(spec, folder.resolve())
     trial = Trial(id=number, cell=dict(spec.known_bad), purpose="control", why=f"Does it die alike, and sooner, {candidate.what}?")
     made, holders = assembly.attempt(number, trial, None)
-    pool.submit(assembly.job(made, holders, longest_gap_s=0.0, stacks=True))
+    pool.submit(assembly.job(made, holders, stacks=True))
     observation = pool.wait()
     assert observation is not None  # without a time limit wait() gives an observation or raises
     return observation

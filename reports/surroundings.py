@@ -24,7 +24,7 @@ def how_made(folder: RunFolder) -> Section:
     plan, runs = folder.plan, [seen for _, seen in folder.observed]
     lines = _planned(plan) if plan else [line("plan.json could not be read, so the machine and the plan are not known here.")]
     lines += _ran(folder, runs) if runs else []
-    lines += [line(strong("Your files: "), sentence(note)) for note in folder.verdict.kept_files] if folder.verdict else []
+    lines += [line(strong("Note: "), sentence(note)) for note in folder.verdict.notes] if folder.verdict else []
     files = [Span(name, folder.href(name)) for name in ("spec.yaml", "plan.json", "verdict.json") if folder.href(name)]
     sources = [line("Written in: ", *[part for span in files for part in (span, Span(" "))][:-1])] if files else []
     return Section("made", "How the runs were made", [Bullets([*lines, *sources])])

@@ -73,6 +73,10 @@ class Case:
         """Whether a run that survived printed a line of that kind too: then the words did not end anything."""
         return any(message.kind == kind for survivor in self.survivors for message in survivor.messages)
 
+    def outcomes_of(self, cell: Cell) -> list[Outcome]:
+        """Return how the attempts of a cell ended, those with probes left out."""
+        return [self.outcomes[o.attempt] for o in self.unprobed if o.trial.cell == cell]
+
     def survivors_of(self, cell: Cell) -> list[Observation]:
         return [o for o in self.survivors if o.trial.cell == cell]
 

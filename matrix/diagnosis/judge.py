@@ -36,7 +36,9 @@ def outcome(observation: Observation) -> Outcome:
         reason = CENSORED[ending.ended_by].format(seconds=seconds, starved_s=observation.starved_s)
         return Outcome(kind="censored", steps=steps, seconds=seconds, reason=reason)
     if ending.ended_by == "length":
-        return Outcome(kind="survived", steps=steps, seconds=seconds, reason="ended after the steps that were asked for")
+        length = observation.trial.max_steps
+        asked = f"{seconds:.0f} s, far longer than any death took" if length is None else "the steps that were asked for"
+        return Outcome(kind="survived", steps=steps, seconds=seconds, reason=f"ended after {asked}", whole=False)
     found = signature(observation)
     if found is None:
         return Outcome(kind="survived", steps=steps, seconds=seconds)

@@ -139,6 +139,10 @@ def _fix(case: Case, cause: str, fix: Fix, narrow: Callable[[Cell], str | None])
     advice = f"{fix.advice} {cures.ADVICE[cause]}" if kind == "cures" and cause in cures.ADVICE else fix.advice
     if cause in (memory_causes.RETENTION, memory_causes.ALLOCATOR) and (left := memory_form.still_grows(case, fix.cell)):
         advice = f"{advice} It is no cure: {left}."
+    short = [outcome for outcome in case.outcomes_of(fix.cell) if outcome.kind == "survived" and not outcome.whole]
+    if short:
+        ended = f"after {min(outcome.seconds for outcome in short):.0f} s or more, far longer than any death took"
+        advice = f"{advice} {len(short)} of its clean runs were ended {ended}."
     if near := narrow(fix.cell):
         advice = f"{advice} It survives at the edge: {near}."
     return dataclasses.replace(fix, kind=kind, advice=advice)

@@ -3,7 +3,8 @@
 The counter only grows.  Steps that start over (every epoch) are added to what came before: a start-over is a smaller
 number under a larger epoch on the same line, or a number back at the first one seen after a fall of at least three
 (ranks that print out of turn fall by less).  Without a pattern the best source wins: "step N", then "batch N" and
-"iter N", then a bar, then "epoch N" alone; when a better one shows up, the timeline begins anew with it.
+"iter N", then a bar, then a form that is learnt from the output, then "epoch N" alone; when a better one shows up, the timeline
+begins anew with it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import dataclasses
 import re
 from collections.abc import Iterator
 
+from matrix.evidence.learnt_steps import Seen, StepLearner
 from matrix.records import Progress
 
 LOOK_BYTES = 16 << 10  # of one huge chunk: the steps in front of it are history
@@ -26,7 +28,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 OTHERS = "".join(rf"(?<!\b{word} )" for word in ("max", "total", "per", "every", "warmup", "val", "valid", "validation", "eval", "test"))
 AFTER = r"""["']?\s*[:=#]?\s*\[?\s*"""
 NUMBER = r"(?P<step>\d+)(?!\d|\.\d|e[-+]\d|%)(?:\s*(?:/|of)\s*(?P<total>\d+))?"
-EPOCH = re.compile(r"\bepoch\b" + AFTER + r"(\d+)", re.I)
+EPOCH = re.compile(r"\bepoch\b" + AFTER + r"(\d+)(?!\d|\.\d)", re.I)
 RANK = re.compile(r"(?:^|[\[(])\s*(?:local_|global_)?rank[\s:=_#]*(\d+)|^\[[a-z_]+(\d+)\]:", re.I)  # "[rank1]:", "rank 1: ", "[default1]:"
 FORMS = (  # best first
     re.compile(r"(?<![\w/-])" + OTHERS + r"(?:(?:global|train|training)[_ /])?step" + AFTER + NUMBER, re.I),
@@ -39,7 +41,7 @@ BAR = re.compile(rf"\d{{1,3}}%\|[^|]*\|\s*(?P<step>{SCALED})/(?P<total>{SCALED})
 OPEN_BAR = re.compile(r"\b(?P<step>\d{1,15})it \[\d")
 SIDE_WORDS = "load|read|fetch|map|token|cach|index|mine|mining|encod|embed|e?val|test|build|extract|check|clean|sav|writ"
 SIDE_BAR = re.compile(rf"\b(?:{SIDE_WORDS})", re.I)
-BAR_SOURCE, EPOCH_SOURCE = len(FORMS), len(FORMS) + 1
+BAR_SOURCE, LEARNT_SOURCE, EPOCH_SOURCE = len(FORMS), len(FORMS) + 1, len(FORMS) + 2
 MOST_DIGITS = 15  # of a count that a program prints: a longer number is none, and no float holds it exactly
 UNITS = {"k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 
@@ -97,8 +99,10 @@ class ProgressParser:
     each match is one step; `total`, `rank` and `epoch` are optional groups.  Raises ValueError when one does not compile.
     """
 
-    def __init__(self, step_pattern: str | None = None, finished_pattern: str | None = None) -> None:
+    def __init__(self, step_pattern: str | None = None, finished_pattern: str | None = None, learnt: str = "") -> None:
+        """`learnt`: how an earlier run of the same program showed its steps, see `Progress.learnt`."""
         self._pattern = _compile(step_pattern)
+        self._learner = StepLearner(learnt)
         self._finished_pattern = _compile(finished_pattern)
         self.finished = False  # the finished line was seen
         self.last_step: int | None = None  # of the rank and series that is furthest
@@ -151,6 +155,8 @@ class ProgressParser:
 
     def record(self, ran_gap_s: float | None = None) -> Progress:
         """The facts so far, and that one of somebody who saw whether the program ran."""
+        if self.last_step is None and not self._pattern and (guessed := self._learner.guess()):
+            self._see(_as_sighting(guessed, rank=0), guessed.at_s)
         pattern, finished = self._finished_pattern, self.finished
         if pattern and not finished:
             finished = any(pattern.search(_text(partial)) for partial in self._partial.values())
@@ -165,6 +171,7 @@ class ProgressParser:
             last_line=self.last_line,
             rank_steps=self.ranks if len(self.ranks) > 1 else {},
             halves=self._halves(),
+            learnt=self._learner.pattern if self._source == LEARNT_SOURCE else "",
         )
 
     def _halves(self) -> tuple[int, int] | None:
@@ -180,13 +187,30 @@ class ProgressParser:
         if self._pattern:
             for seen in _by_pattern(self._pattern, line, complete):
                 self._see(seen, now_s)
-        elif found := _by_form(line, complete):
+            return
+        found = _by_form(line, complete)
+        if complete and (found is None or found.source > LEARNT_SOURCE) and (self._source is None or self._source >= LEARNT_SOURCE):
+            self._learn(line, now_s)
+        if found:
             self._see(found, now_s)
+
+    def _learn(self, line: str, now_s: float) -> None:
+        """Look for a number that counts steps in a form of the program's own."""
+        if not line or SIDE_BAR.match(line.strip()) or not any(map(str.isdigit, line)):
+            return
+        steps, anew = self._learner.see(line, now_s)
+        if anew and self._source == LEARNT_SOURCE:
+            self._source = None
+        ranked = RANK.search(line)
+        rank = (_number(ranked[1] or ranked[2]) if ranked else None) or 0
+        for seen in steps:
+            self._see(_as_sighting(seen, rank=rank), seen.at_s)
 
     def _see(self, seen: Sighting, now_s: float) -> None:
         if self._source is None or seen.source < self._source:
             self._source, self._every = seen.source, 1
             self._counters, self.timeline, self.last_step, self.total_steps = {}, [], None, None
+            self._first_s = None if seen.source == LEARNT_SOURCE else self._first_s
         elif seen.source > self._source:
             return
         key = (seen.rank, seen.series)
@@ -269,6 +293,10 @@ def _by_form(line: str, complete: bool) -> Sighting | None:
         if match and step is not None and (complete or match.end() < len(line)):
             return Sighting(step=step, total=_number(match["total"]), epoch=number, source=source, rank=rank)
     return Sighting(step=number, source=EPOCH_SOURCE, rank=rank) if number is not None and complete else None
+
+
+def _as_sighting(seen: Seen, *, rank: int) -> Sighting:
+    return Sighting(step=seen.step, total=seen.total, epoch=seen.epoch, rank=rank, source=LEARNT_SOURCE)
 
 
 def _bar(name: str, match: re.Match[str]) -> Sighting:

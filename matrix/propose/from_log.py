@@ -136,9 +136,13 @@ def _clean(line: str) -> str:
 def _progress(data: bytes, lines: list[str]) -> tuple[str, str | None, tuple[str, ...]]:
     """(a line whose step is understood without a pattern, a pattern where none is, lines that it matches)."""
     understood = _parsed(data, None)
-    if understood.last_step is not None and understood.last_step > 1:
+    learnt = understood.record().learnt  # a run may not come as far as to learn it again: then the pattern is written down
+    if understood.last_step is not None and understood.last_step > 1 and not learnt:
         return next(line for line in reversed(lines) if _parsed(line.encode() + b"\n", None).last_step is not None), None, ()
     found = pattern_of(lines)
+    if found is None and learnt:
+        matched = [line for line in lines if re.search(learnt, line)]
+        return "", learnt, (matched[0], *matched[-2:])
     return ("", None, ()) if found is None else ("", *found)
 
 

@@ -97,7 +97,7 @@ class Supervisor:
         self.temp = temp
         self.group = group
         self.probes = Watch(prepared, token)
-        self.parser = ProgressParser(job.progress, job.finished)
+        self.parser = ProgressParser(job.progress, job.finished, job.learnt)
         self.patience = Patience(job.limits, expects_steps=job.progress is not None)
         self.core = core_plan(job)
         self.ended_by: EndedBy = "itself"
@@ -317,12 +317,21 @@ class Supervisor:
         step = self.parser.last_step
         if stop.is_set():
             self._end("interrupt")
-        elif self.job.stop_after_step is not None and step is not None and step >= self.job.stop_after_step:
+        elif self._is_long_enough(step, now):
             self._end("length")
         elif limit and self.group is None and self.collecting(MEMORY, lambda: sampler.exceeds(now, limit), False):
             self._end("memory_watchdog")
         elif overdue := self.patience.overdue(now):
             self._end(overdue)
+
+    def _is_long_enough(self, step: int | None, now: float) -> bool:
+        """True after the steps that were asked for, or after the seconds; time without a processor does not count."""
+        wanted, wanted_s = self.job.stop_after_step, self.job.stop_after_s
+        if wanted is not None and step is not None and step >= wanted:
+            return True
+        if step is not None and step < self.job.stop_beyond_step:
+            return False
+        return wanted_s is not None and now - self.paused_s - self.patience.starved_s > wanted_s
 
     def _end(self, why: EndedBy) -> None:
         if why in ("startup", "idle", "stall", "starved", "wall"):

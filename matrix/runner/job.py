@@ -26,8 +26,11 @@ class Job:
     folder: Path
     limits: Limits
     progress: str | None = None  # pattern of a step; None: the common forms
+    learnt: str = ""  # pattern of a step that an earlier run taught, see `Progress.learnt`
     finished: str | None = None  # pattern of the line that says that it has finished
     stop_after_step: int | None = None  # None: to its natural end
+    stop_after_s: float | None = None  # after so long, once it has come to stop_beyond_step where it shows steps
+    stop_beyond_step: int = 0
     writes: tuple[Path, ...] = ()  # each is replaced by a fresh copy, in a mount namespace of the child
     rlimits: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     pids: int | None = None  # most processes and threads; None: no limit

@@ -22,6 +22,7 @@ class Limits:
 
     wall_s: float | None = None
     startup_s: float | None = 300.0  # until the first step
+    quiet_startup_s: float | None = None  # the same while nothing is done: no output, processes that do nothing
     idle_s: float | None = 60.0  # no output, no progress, processes that do nothing
     stall_s: float | None = 600.0  # no progress, whatever else it does
 
@@ -77,7 +78,9 @@ class Patience:
         if limits.wall_s is not None and now_s - self._paused > limits.wall_s:
             return "wall"
         if not self._stepped and (self._expects_steps or not self._heard):
-            return _over("startup", _Mark(), now, limits.startup_s)
+            last_sign = max(self._last_output, self._last_busy, key=lambda sign: sign.at_s)
+            quiet = _over("startup", last_sign, now, limits.quiet_startup_s)
+            return quiet or _over("startup", _Mark(), now, limits.startup_s)
         signs = (self._last_output, self._last_progress, self._last_busy)
         # A program that shows no steps can only be judged by its output.
         last = self._last_progress if self._stepped else self._last_output

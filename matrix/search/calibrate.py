@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from matrix.records import Outcome, Trial
-from matrix.search.ledger import Ledger
+from matrix.search.ledger import Ledger, ran_whole
 from matrix.search.stats import clean_runs_for
 from matrix.search.want import Step, Want
 from matrix.search.words import changed, counted
@@ -44,8 +44,8 @@ def clean_wanted(max_runs: int) -> int:
 def exposure(ledger: Ledger) -> float:
     """The survivals of the known-bad cell, counted in natural runs: a run of twice the steps counts twice."""
     natural = _natural(ledger)
-    longer = [outcome.steps for trial, outcome in _survivals(ledger) if trial.max_steps is not None]
-    whole = sum(trial.max_steps is None for trial, _ in _survivals(ledger))
+    longer = [outcome.steps for trial, outcome in _survivals(ledger) if not ran_whole(trial, outcome)]
+    whole = sum(ran_whole(trial, outcome) for trial, outcome in _survivals(ledger))
     return whole + (sum((steps or 0) / natural for steps in longer) if natural else 0.0)
 
 
@@ -56,7 +56,7 @@ def _survivals(ledger: Ledger) -> list[tuple[Trial, Outcome]]:
 
 def _natural(ledger: Ledger) -> int | None:
     """Steps of a natural run that survived; None: not known."""
-    return next((o.steps for t, o in _survivals(ledger) if t.max_steps is None and o.steps), None)
+    return next((o.steps for t, o in _survivals(ledger) if ran_whole(t, o) and o.steps), None)
 
 
 def _length(ledger: Ledger) -> int | None:

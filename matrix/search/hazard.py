@@ -17,7 +17,7 @@ import numpy as np
 
 from matrix.records import Outcome, Trial
 from matrix.search.hypotheses import Floats
-from matrix.search.ledger import Ledger, signature_of
+from matrix.search.ledger import Ledger, ran_whole, signature_of
 
 NARROW, WIDE = 0.08, 0.4  # spread of the logarithm of the moment of death, at a fixed moment and by wear-out
 PRIOR = {"constant": 0.45, "falling": 0.1, "wear-out": 0.15, "fixed step": 0.15, "fixed time": 0.15}
@@ -45,7 +45,7 @@ class Hazard:
         main = ledger.main_signature()
         entries = ledger.entries()
         deaths = [(t, o) for t, o in entries if o.kind == "died" and signature_of(o) == main]
-        whole = [o for t, o in entries if o.kind == "survived" and t.max_steps is None]
+        whole = [o for t, o in entries if o.kind == "survived" and ran_whole(t, o)]
         self.pace = Pace.of(*([o for _, o in entries if o.kind == kind] for kind in ("survived", "died")))
         known = [o.steps for o in whole if o.steps]
         self.natural = float(statistics.median(known)) if known else None
@@ -76,7 +76,7 @@ class Hazard:
 
     def lived(self, trial: Trial, outcome: Outcome, rates: Floats) -> Floats:
         """Log likelihood of a run that did not die: natural, or as long as it was."""
-        if outcome.kind == "survived" and trial.max_steps is None:
+        if outcome.kind == "survived" and ran_whole(trial, outcome):
             whole: Floats = np.log1p(-rates)
             return whole
         if outcome.steps is None and outcome.kind == "censored" and self.natural is not None:

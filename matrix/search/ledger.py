@@ -31,6 +31,11 @@ def signature_of(outcome: Outcome) -> str:
     return outcome.signature or "died without a signature"
 
 
+def ran_whole(trial: Trial, outcome: Outcome) -> bool:
+    """True for a run that nobody shortened or lengthened."""
+    return trial.max_steps is None and outcome.whole
+
+
 class Ledger:
     """Answers and open questions.  `answers` and `pending` are by trial id.
 

@@ -13,7 +13,7 @@ from matrix.search import alone, claim, unseen
 from matrix.search.decode import NEUTRAL, State, View
 from matrix.search.find import reduce_step
 from matrix.search.grid import Key
-from matrix.search.ledger import Tally, signature_of
+from matrix.search.ledger import Tally, ran_whole, signature_of
 from matrix.search.stats import E_VALUE, clean_runs_for_e_value, fewest
 from matrix.search.want import Step, Want
 from matrix.search.words import changed
@@ -279,7 +279,7 @@ def _puzzling(view: View) -> tuple[Cell, ...]:
             key = view.grid.key(trial.cell)
             if outcome.kind == "died" and signature_of(outcome) == main:
                 died.add(key)
-            elif outcome.kind == "survived" and trial.max_steps is None:
+            elif outcome.kind == "survived" and ran_whole(trial, outcome):
                 lived[key] = trial.cell
     return () if died & lived.keys() else tuple(lived.values())
 

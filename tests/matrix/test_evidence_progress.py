@@ -9,6 +9,7 @@ import pytest
 from tqdm import tqdm
 
 from matrix.evidence.progress import LOOK_BYTES, TIMELINE, ProgressParser
+from matrix.records import Progress
 
 
 def steps_of(*lines: str, pattern: str | None = None) -> list[int]:
@@ -231,3 +232,80 @@ def test_gaps_are_between_steps_and_not_before_the_first() -> None:
         parser.feed("stdout", line, second)
     record = parser.record()
     assert (record.first_step_s, record.last_step_s, record.longest_gap_s) == (30.0, 37.0, 5.0)
+
+
+# ------------------------------------------------------------------ forms that nobody has described
+def learnt_from(*lines: str, learnt: str = "") -> Progress:
+    parser = ProgressParser(learnt=learnt)
+    for second, line in enumerate(lines):
+        parser.feed("stdout", line.encode() + b"\n", float(second))
+    return parser.record()
+
+
+BAR_SIGN = "\u2501"
+OWN_FORMS = {
+    "epochs start over, a percentage": (
+        [f"Train: {e} [   {i}/6 ({i * 20:3d}%)]  Loss: 2.3{i} (2.4)  Time: 0.5{i}s, LR: 1.000e-05" for e in (0, 1) for i in range(6)], 11),
+    "table with bars": ([f"| epoch   1 | {200 * i:5d}/ 2983 batches | lr 20.00 | ms/batch 12.3{i}" for i in range(1, 8)], 1400),
+    "two numbers in brackets": ([f"[{e}, {b:5d}] loss: {1 / (b + e):.3f}" for e in (1, 2) for b in (2000, 4000, 6000, 8000)], 16000),
+    "a number in brackets": ([f"[{i}]\ttrain-rmse:0.5{i}\teval-rmse:0.6{i}" for i in range(10)], 9),
+    "a bar that grows": ([f"{i}/10 {BAR_SIGN * 2 * i} {10 - i}s {500 + i}ms/step - loss: 0.{i}" for i in range(1, 11)], 10),
+    "a log record": (
+        [f"2026-11-29 10:00:0{i} | INFO | train_inner | epoch 001:  {i * 10:4d} / 391 loss={1 / (i + 1):.3f}" for i in range(1, 8)], 70),
+    "a log record with a date of its own": (
+        [f"11/29 10:00:0{i} - INFO - Epoch(train)  [{e}][{50 * i:3d}/391]  eta: 0:01:{60 - i}" for e in (1, 2) for i in range(1, 8)], 741),
+    "json": ([f'{{"time": "2026-11-29T10:00:0{i}", "loss": 0.{i}, "n_updates": {i * 5}}}' for i in range(6)], 25),
+    "words": ([f"gen {i} best={100 - i * 7 % 13}" for i in range(10)], 9),
+    "after something else that counts": (
+        [*(f"shard {i} of 10 is here" for i in range(1, 11)), *(f"Train: 0 [   {i}/6 ({i * 20}%)]  Loss" for i in range(6))], 5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", OWN_FORMS)
+def test_a_number_that_counts_up_is_learnt_from_the_output_and_known_from_the_first_line_of_the_next_run(form: str) -> None:
+    lines, last = OWN_FORMS[form]
+    seen = learnt_from(*lines)
+    assert seen.last_step == last and seen.learnt
+    again = learnt_from(*lines, learnt=seen.learnt)
+    assert again.last_step == last
+    alone = next(line for line in reversed(lines) if learnt_from(line, learnt=seen.learnt).last_step is not None)
+    assert learnt_from(alone).last_step is None or "/" in alone, "one line of an unknown form says nothing"
+
+
+def test_the_first_step_is_where_the_form_was_first_seen_and_not_where_it_was_believed() -> None:
+    assert learnt_from("start", *(f"[{i}] rmse:0.5{i}" for i in range(10))).first_step_s == 1.0
+
+
+def test_a_run_that_dies_at_its_first_line_of_a_training_loop_has_come_to_that_step() -> None:
+    assert learnt_from("Train: 0 [   3/391 (  1%)]  Loss: 2.3").last_step == 3
+    assert learnt_from("file 3/391 is here").last_step is None
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"worker {i} started" for i in range(9)],
+        [f"elapsed {i} s" for i in range(9)],
+        [f"memory {1234 + i * i} MB in use" for i in range(9)],
+        [f"accuracy 0.{i} of 9 classes" for i in range(9)],
+        [f"2026-11-29 10:00:0{i} alive" for i in range(9)],
+        [f"Test: [  {i}/9] Time 0.3" for i in range(9)],
+        ["3 batches, 17 files", "seed 7"],
+        [f"pid {4000 + i} says hello" for i in range(9)],
+        [f"loss {i}.5 lr 1e-{i}" for i in range(9)],
+    ],
+)  # fmt: skip
+def test_other_numbers_count_no_steps(lines: list[str]) -> None:
+    assert learnt_from(*lines).last_step is None
+
+
+def test_an_epoch_that_is_a_fraction_is_no_epoch_that_stands_still() -> None:
+    assert steps_of(*(f"{{'loss': 2.3, 'epoch': 0.0{i}}}" for i in range(1, 9))) == []
+
+
+def test_a_form_that_an_earlier_run_taught_wrongly_is_given_up() -> None:
+    """The run that taught it died while it read its files."""
+    taught = learnt_from(*(f"chunk {i} is here" for i in range(1, 4))).learnt
+    lines = [*(f"chunk {i} is here" for i in range(1, 11)), *(f"[{i}] rmse:0.5{i}" for i in range(8))]
+    seen = learnt_from(*lines, learnt=taught)
+    assert seen.last_step == 7 and seen.learnt != taught

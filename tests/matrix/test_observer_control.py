@@ -100,7 +100,7 @@ def test_the_control_is_started_bare_and_is_another_question_than_a_watched_run(
     jobs = []
     for watched in (True, False):
         attempt, holders = assembly.attempt(1, Trial(id=1, cell=dict(BAD), watched=watched), None)
-        jobs.append(assembly.job(attempt, holders, longest_gap_s=0, stacks=False))
+        jobs.append(assembly.job(attempt, holders, stacks=False))
     assert [(job.hook, job.core, job.watch) for job in jobs] == [(True, True, True), (False, False, False)]
     assert jobs[0].attempt.key != jobs[1].attempt.key
 

@@ -52,7 +52,7 @@ def test_an_output_flag_left_at_its_default_costs_nobody_his_file(tmp_path: Path
     assert done.returncode == 0, done.stderr
     assert (model.read_bytes(), model.stat().st_mtime_ns) == (OLD, 10**18)
     run = only_run(tmp_path)
-    (note,) = verdict(run).kept_files
+    (note,) = verdict(run).notes
     assert "model.pt (the default of --save)" in note and note in done.stdout and "model.pt" in (run / "report.md").read_text()
     assert not (run / safekeeping.FOLDER).exists(), "copies that nobody needs stay behind"
 
@@ -66,7 +66,7 @@ def test_new_files_stay_and_files_that_are_only_read_are_untouched(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "cache.bin").read_bytes() == OLD
     assert (data.stat().st_mtime_ns, data.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
-    assert verdict(only_run(tmp_path)).kept_files == []
+    assert verdict(only_run(tmp_path)).notes == []
 
 
 @pytest.mark.parametrize("again", [["--resume"], []], ids=["resumed", "run anew"])
