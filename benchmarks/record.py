@@ -14,16 +14,20 @@ import psutil
 RESULTS = Path(__file__).with_name("results")
 
 
-def save(name: str, figures: dict[str, Any]) -> None:
-    """Print the figures and keep them with the machine they were measured on."""
-    RESULTS.mkdir(exist_ok=True)
-    machine = {
+def machine() -> dict[str, Any]:
+    """The machine that figures were measured on."""
+    return {
         "cpus": psutil.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30),
         "python": platform.python_version(),
         "system": platform.system(),
     }
-    text = json.dumps({"benchmark": name, "machine": machine, **figures}, indent=1)
+
+
+def save(name: str, figures: dict[str, Any]) -> None:
+    """Print the figures and keep them with the machine they were measured on."""
+    RESULTS.mkdir(exist_ok=True)
+    text = json.dumps({"benchmark": name, "machine": machine(), **figures}, indent=1)
     (RESULTS / f"{name}.json").write_text(text + "\n")
     print(text)
 

@@ -1,0 +1,1 @@
+"""Programs of other people, each killed from outside, and what `init` and `run` say about the death."""
