@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="names of patients")
     parser.add_argument("--out", type=Path, default=record.RESULTS / "patients.json")
     parser.add_argument("--resume", action="store_true", help="skip the patients that the file has already")
+    parser.add_argument("--outside", action="store_true", help="run the programs without the tool only")
     parser.add_argument("--keep", type=Path, help="keep the folders of the tool here")
     parser.add_argument("--minutes", type=float, default=15.0, help="end `run` after so many minutes")
     options = parser.parse_args()
@@ -54,7 +55,7 @@ def main() -> None:
     for patient in PATIENTS:
         if options.only and patient.name not in options.only:
             continue
-        if options.resume and "minutes" in told.get(patient.name, {}):
+        if options.resume and ("outside" if options.outside else "minutes") in told.get(patient.name, {}):
             continue
         before = told.get(patient.name, {}).get("outside") if options.resume else None
         told[patient.name] = story(patient, options, before)
@@ -86,7 +87,8 @@ def summary(told: dict[str, Any]) -> dict[str, Any]:
 
 def _line(name: str, row: dict[str, Any]) -> str:
     if "marks" not in row:
-        return f"{name}: not here: {row.get('not_here')}"
+        ends = {key: (run["ended"], run["seconds"]) for key, run in row.get("outside", {}).items()}
+        return f"{name}: not here: {row['not_here']} {ends}" if "not_here" in row else f"{name}: {ends}"
     marks = " ".join(f"{key}={'yes' if value else 'no'}" for key, value in row["marks"].items())
     said = row["said"]
     return f"{name}: {said['cause']} {said['grade']} {marks} runs={said['runs']} minutes={row['minutes']}"
@@ -110,6 +112,8 @@ def story(patient: Patient, options: argparse.Namespace, outside: dict[str, Any]
             told = {"fault": fault, "command": patient.command, "outside": outside}
             if not outside["with_fault"]["died"] or outside["without_fault"]["died"]:
                 return {**told, "not_here": "it does not die of this fault here, or it dies without"}
+            if options.outside:
+                return told
             if patient.log and not log.exists():
                 bare(patient, options, log=log)
             return {**told, **treated(patient, folder, options, log if patient.log else None)}

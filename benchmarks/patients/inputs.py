@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,8 +68,8 @@ def records(folder: Path) -> None:
     (folder / "data" / "train.json").write_text("\n".join(lines) + "\n")
 
 
-def tiny_model(folder: Path) -> None:
-    """A model and a tokenizer of transformers that nobody trained, in `folder`/tiny."""
+def tiny_model(place: Path, width: int = 32) -> None:
+    """A model and a tokenizer of transformers that nobody trained."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
@@ -78,17 +80,65 @@ def tiny_model(folder: Path) -> None:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=words, eos_token=end, bos_token=end, pad_token=end, unk_token="<unk>", model_max_length=128
     )
-    tokenizer.save_pretrained(folder / "tiny")
-    shape = GPT2Config(vocab_size=len(vocabulary), n_positions=128, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
-    GPT2LMHeadModel(shape).save_pretrained(folder / "tiny")
+    tokenizer.save_pretrained(place)
+    shape = GPT2Config(vocab_size=len(vocabulary), n_positions=128, n_embd=width, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+    GPT2LMHeadModel(shape).save_pretrained(place)
 
 
 def language(folder: Path) -> None:
-    tiny_model(folder)
+    tiny_model(folder / "tiny")
     records(folder)
 
 
-MAKERS: dict[str, Callable[[Path], None]] = {maker.__name__: maker for maker in (characters, corpus, pictures, records, language)}
+def wikitext(folder: Path) -> None:
+    """Local copies of a model and of a data set under the names that the hub has for them."""
+    import pyarrow
+    from pyarrow import parquet
+
+    tiny_model(folder / "HuggingFaceTB" / "SmolLM-360M")
+    place = folder / "Salesforce" / "wikitext"
+    (place / "wikitext-2-v1").mkdir(parents=True)
+    parts = ""
+    for name, count in (("train", 600), ("validation", 40), ("test", 40)):
+        table = pyarrow.table({"text": sentences(count)})
+        parquet.write_table(table, place / "wikitext-2-v1" / f"{name}-00000-of-00001.parquet")
+        parts += f"  - split: {name}\n    path: wikitext-2-v1/{name}-*\n"
+    (place / "README.md").write_text(f"---\nconfigs:\n- config_name: wikitext-2-v1\n  data_files:\n{parts}---\n")
+
+
+def questions(folder: Path) -> None:
+    """TREC's questions, and a sentence model of 2 MB."""
+    from sentence_transformers import SentenceTransformer, models
+
+    with tempfile.TemporaryDirectory() as place:
+        tiny_model(Path(place), width=128)
+        words = models.Transformer(place)
+        parts = [words, models.Pooling(words.get_word_embedding_dimension())]
+        SentenceTransformer(modules=parts).save(str(folder / "all-distilroberta-v1"))
+    (folder / "datasets" / "trec").mkdir(parents=True)
+    for name, count in (("train_5500", 1200), ("TREC_10", 100)):
+        lines = [f"KIND:{number % 6} {sentence}" for number, sentence in enumerate(sentences(count, words=8))]
+        (folder / "datasets" / "trec" / f"{name}.label").write_text("\n".join(lines) + "\n")
+
+
+def digits(folder: Path) -> None:
+    """MNIST's files with random pixels, in both places in which Lightning's examples look for them."""
+    import numpy as np
+
+    draw = np.random.default_rng(0)
+    place = folder / "data" / "MNIST" / "raw"
+    place.mkdir(parents=True)
+    for name, count in (("train", 60_000), ("t10k", 10_000)):
+        pixels = draw.integers(0, 255, count * 784, dtype=np.uint8).tobytes()
+        labels = draw.integers(0, 10, count, dtype=np.uint8).tobytes()
+        (place / f"{name}-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 2051, count, 28, 28) + pixels)
+        (place / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 2049, count) + labels)
+    (folder / "Datasets").symlink_to("data")
+
+
+MAKERS: dict[str, Callable[[Path], None]] = {
+    maker.__name__: maker for maker in (characters, corpus, pictures, language, wikitext, questions, digits)
+}
 
 if __name__ == "__main__":
     MAKERS[sys.argv[1]](Path(sys.argv[2]))

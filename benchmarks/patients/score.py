@@ -35,12 +35,12 @@ def _is_place_right(patient: Patient, verdict: Mapping[str, Any], first: Mapping
 
 
 def _does_fix_help(patient: Patient, verdict: Mapping[str, Any], first: Mapping[str, Any], survived: bool | None) -> bool:
-    """True if the fix survives outside of the tool; where nothing was changed, if the advice names what helps."""
+    """True if the fix survives outside of the tool and changes no innocent axis; without a change, if the advice names what helps."""
     fix = verdict.get("fix") or {}
     if fix.get("kind") == "hides":
         return False
     if any(fix.get(key) for key in ("set", "env", "limits", "packages")):
-        return survived is True
+        return survived is True and all(_plain(axis) in patient.axes for axis in fix.get("set") or {})
     told = [fix.get("advice", ""), verdict.get("status_text", ""), first.get("summary", "")]
     told += [remedy.get("change", "") for remedy in first.get("remedies") or []]
     return first.get("cause") in patient.causes and bool(re.search(patient.advice, " ".join(told), re.I))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import resource
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.patients.surroundings import NOTHING, Surroundings
+from benchmarks.patients.surroundings import NOTHING, Killer, Surroundings
 
 MIB = 1 << 20
 
@@ -72,6 +73,11 @@ def _train_gpt(out_dir: str) -> str:
 ONE_THREAD = (("OMP_NUM_THREADS", "1"),)
 OFFLINE = (*ONE_THREAD, ("HF_HUB_OFFLINE", "1"), ("HF_HOME", "{folder}/.hf"))
 NANOGPT = tuple((f"nanoGPT/{name}", name) for name in ("train.py", "model.py", "configurator.py", "config", "data"))
+LIGHTGBM = (
+    ("LightGBM/examples/python-guide/simple_example.py", "guide/simple_example.py"),
+    ("LightGBM/examples/regression", "regression"),
+)
+ACCELERATE = (("accelerate/examples/by_feature/gradient_accumulation_for_autoregressive_models.py", "train_lm.py"),)
 IMAGENET = (("examples/imagenet/main.py", "main.py"),)
 
 PATIENTS = (
@@ -95,7 +101,6 @@ PATIENTS = (
         env=ONE_THREAD,
         spoil=_token_out_of_range,
         causes=("corrupt_input_data",),
-        axes=("seed", "batch_size", "block_size"),
         place=r"train\.bin|index out of range|out of range|sample|record|data",
         advice=r"sample|record|data|input|check",
     ),
@@ -121,7 +126,6 @@ PATIENTS = (
         env=ONE_THREAD,
         spoil=_cut_off_picture,
         causes=("corrupt_input_data",),
-        axes=("seed", "batch_size"),
         place=r"truncated|0042\.jpg|file|picture|image",
         advice=r"sample|record|data|input|file|image",
     ),
@@ -171,10 +175,7 @@ PATIENTS = (
     Patient(
         name="lightgbm_few_processes",
         command="python guide/simple_example.py",
-        sources=(
-            ("LightGBM/examples/python-guide/simple_example.py", "guide/simple_example.py"),
-            ("LightGBM/examples/regression", "regression"),
-        ),
+        sources=LIGHTGBM,
         needs=("lightgbm", "pandas", "sklearn"),
         env=(("OMP_NUM_THREADS", "64"),),
         around=Surroundings(told="a container of 40 processes", pids=40),
@@ -183,6 +184,92 @@ PATIENTS = (
         place=r"processes|pids|threads",
         advice=r"pids|processes|threads",
         log=True,
+    ),
+    Patient(
+        name="xgboost_small_temp",
+        command="python external_memory.py",
+        sources=(("xgboost/demo/guide-python/external_memory.py", "external_memory.py"),),
+        needs=("xgboost", "sklearn"),
+        env=(*ONE_THREAD, ("TMPDIR", "{folder}/tmp")),
+        around=Surroundings(told="TMPDIR on a file system of 4 MiB", mounts={"tmp": "4m"}),
+        causes=("shm_or_disk_full",),
+        axes=("tmpdir", "temp", "tmp"),
+        place=r"tmp|temp",
+        advice=r"TMPDIR|temp|another (folder|place|disk|file system)|room|space",
+    ),
+    Patient(
+        name="sentence_transformers_file_size",
+        command="python training_batch_hard_trec.py",
+        sources=(
+            (
+                "sentence-transformers/examples/sentence_transformer/training/other/training_batch_hard_trec.py",
+                "training_batch_hard_trec.py",
+            ),
+        ),
+        needs=("torch", "sentence_transformers", "datasets"),
+        inputs=("questions",),
+        env=OFFLINE,
+        around=Surroundings(told="ulimit -f 1024", limits={resource.RLIMIT_FSIZE: MIB}),
+        causes=("resource_limit",),
+        place=r"file size|ulimit -f|fsize|File too large",
+        advice=r"ulimit -f|file size|fsize",
+        lives_s=180,
+    ),
+    Patient(
+        name="accelerate_rank_killed",
+        command="torchrun --nproc_per_node=2 train_lm.py --cpu --per_device_batch_size 1 --gradient_accumulation_steps 2",
+        sources=ACCELERATE,
+        needs=("torch", "accelerate", "transformers", "datasets"),
+        inputs=("wikitext",),
+        env=OFFLINE,
+        around=Surroundings(told="somebody sends SIGKILL to rank 1 after 15 s", killer=Killer(script="train_lm.py", after_s=15, rank="1")),
+        causes=("external_signal",),
+        place=r"rank 1|SIGKILL",
+        advice=r"who|sent|sender|sends|outside",
+        lives_s=60,
+    ),
+    Patient(
+        name="keras_time_limit",
+        command="python demo_functional.py",
+        sources=(("keras/examples/demo_functional.py", "demo_functional.py"),),
+        needs=("keras", "jax"),
+        env=(*ONE_THREAD, ("KERAS_BACKEND", "jax")),
+        around=Surroundings(
+            told="SIGTERM from outside after 25 s, as of a time limit",
+            killer=Killer(script="demo_functional.py", after_s=25, number=signal.SIGTERM),
+        ),
+        causes=("watchdog_or_time_limit", "external_signal"),
+        place=r"SIGTERM|time",
+        advice=r"time|who|sent|sender|sends",
+        lives_s=50,
+    ),
+    Patient(
+        name="lightning_container",
+        command="python pytorch/basics/autoencoder.py --trainer.max_steps 8 --trainer.limit_val_batches 1 --trainer.limit_test_batches 1 "
+        "--trainer.limit_predict_batches 1 --trainer.default_root_dir out --model.hidden_dim 4096 --data.batch_size 4096",
+        sources=(("pytorch-lightning/examples/pytorch", "pytorch"),),
+        needs=("torch", "torchvision", "lightning", "jsonargparse"),
+        inputs=("digits",),
+        env=ONE_THREAD,
+        around=Surroundings(told="a container of 640 MiB", memory_bytes=640 * MIB),
+        causes=("memory_working_set",),
+        axes=("batch_size", "hidden_dim"),
+        place=r"memory",
+        advice=r"smaller batch|batch",
+        lives_s=150,
+    ),
+    Patient(
+        name="imagenet_container_workers",
+        command="python main.py --dummy -a shufflenet_v2_x0_5 --epochs 1 -b 64 -j 8 -p 1",
+        sources=IMAGENET,
+        needs=("torch", "torchvision"),
+        env=ONE_THREAD,
+        around=Surroundings(told="a container of 1800 MiB", memory_bytes=1800 * MIB),
+        causes=("memory_worker_multiplication",),
+        axes=("workers", "j", "batch_size", "b"),
+        place=r"workers",
+        advice=r"fewer workers|workers",
+        lives_s=60,
     ),
 )
 NAMES = tuple(patient.name for patient in PATIENTS)
