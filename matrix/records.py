@@ -355,7 +355,7 @@ class Fault:
     index_bytes: int | None = (
         None  # how far the instruction's index led from a pointer into memory to where there is none; None: no index, or unknown
     )
-    was_mapped: bool | None = None  # memory without a file was seen at the address before, and nothing is there now; None: not looked at
+    was_mapped: bool | None = None  # memory was seen at the address before, and nothing is there now; None: not looked at
     filled: int | None = None  # the byte that the pointer consists of, over and over: nobody stored an address there; None: it does not
 
 

@@ -74,7 +74,7 @@ def _guarded(deaths: list[Observation], harmless: str | None) -> Iterator[Findin
         fact = f"a process of its own ended it, as in all {len(deaths)} deaths, when memory was between {levels}, after however many steps"
         yield finding("watchdog_or_time_limit", "level", death, -4.0, fact)
         if harmless:
-            yield finding("external_signal", "level", death, 5.0, f"{fact}; {harmless}: another process ends it by a rule of its own")
+            yield finding("external_signal", "level", death, 6.5, f"{fact}; {harmless}: another process ends it by a rule of its own")
             continue
         yield finding("external_signal", "level", death, -4.0, fact)
         for cause in NAMES:

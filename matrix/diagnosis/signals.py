@@ -24,6 +24,7 @@ KILLED: dict[sigkill.Grade, float] = {
     "another process": 3.0,
     "unknown": 1.0,
 }  # nats for a signal from outside
+ASKS = ("SIGTERM", "SIGINT")  # to end
 NAMED = 4.0  # the sender was seen
 SAID_BY_SCHEDULER = 5.0
 OVER_S = 1.0  # a scheduler ends nothing before its time, but for clocks that differ
@@ -60,12 +61,27 @@ def _kill(death: Observation) -> Iterator[Finding]:
     if found is None:
         return
     fact = f"SIGKILL ({found.grade}): {found.text}"
+    if found.grade in ("its own tree", "another process") and (asked := _asked_before(death)):
+        yield finding(EXTERNAL, "signal", death, NAMED, f"{fact}; {asked}")
+        yield finding(TIME, "sender", death, 1.0, f"{fact}; {asked}")
+        return
     sender = sigkill.sender(death) if found.grade == "another process" else None
     yield finding(EXTERNAL, "signal", death, NAMED if sender else KILLED[found.grade], fact)
     if found.grade == "its own tree":
         yield finding(TIME, "sender", death, 3.0, fact)
     if found.grade == "limit of processor time":
         yield finding(TIME, "hard limit", death, 2.0, fact)
+
+
+def _asked_before(death: Observation) -> str | None:
+    """Say that who killed it had asked it to end before, as schedulers and operators do; None: it was killed at once.
+
+    A helper of the program may stand for a scheduler there, as it may where it only asks."""
+    by = sigkill.sender(death)
+    asked = next((one for one in death.signals_sent if by and one.from_pid == by.from_pid and one.signal in ASKS and not one.by_tool), None)
+    if by is None or asked is None or asked.time_s > by.time_s:
+        return None
+    return f"the same process had sent it {asked.signal} {by.time_s - asked.time_s:.1f} s before, and it went on"
 
 
 def _fault(death: Observation, name: str) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from matrix.records import SharedFile
 
-MOST_PROCESSES, MOST_DESCRIPTORS, MOST_FILES = 8, 64, 8
+MOST_PROCESSES, MOST_DESCRIPTORS, MOST_OF_A_FILE, MOST_FILES = 8, 64, 12, 8
 FIRST_DESCRIPTOR = 3  # below are a program's input, output and errors
 CALL = {"x86_64": 312, "aarch64": 272}.get(platform.machine())  # number of kcmp
 KCMP_FILE = 0
@@ -55,13 +55,12 @@ class SharedFiles:
             self._compare(path, found)
 
     def _compare(self, path: str, found: list[tuple[_Descriptor, bool]]) -> None:
-        one_each = {descriptor.pid: (descriptor, moved) for descriptor, moved in reversed(found)}
-        if len(one_each) < 2:
+        found = found[:MOST_OF_A_FILE]
+        if len({descriptor.pid for descriptor, _ in found}) < 2:
             return
-        descriptors = [descriptor for descriptor, _ in one_each.values()]
-        sharing = _same_description(descriptors)
+        sharing = _same_description([descriptor for descriptor, _ in found])
         moves = len({self._positions[descriptor] for descriptor in sharing}) > 1  # one position, read twice
-        for descriptor, moved in one_each.values():
+        for descriptor, moved in found:
             shared = descriptor in sharing
             (self._shared if shared else self._own)[path].add(descriptor.pid)
             self._last[path, not shared] = self._positions[descriptor]
@@ -116,7 +115,7 @@ def _same_description(descriptors: Sequence[_Descriptor]) -> set[_Descriptor]:
     found: set[_Descriptor] = set()
     for at, first in enumerate(descriptors):
         for other in descriptors[at + 1 :]:
-            if _compared(first, other) == 0:
+            if first.pid != other.pid and _compared(first, other) == 0:
                 found |= {first, other}
     return found
 

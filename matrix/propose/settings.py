@@ -131,9 +131,7 @@ def launcher_settings(command: CommandLine, cwd: Path) -> list[Setting]:
     for key, value in values.items():
         if (role := role_of(key)) in OF_A_LAUNCHER and role not in roles and named:
             where = f"in {Path(named.value or '').name}"
-            found.append(
-                Setting(name=key, role=role, value=value, flag=f"--{key}", where=where, after=command.launcher_word)
-            )
+            found.append(Setting(name=key, role=role, value=value, flag=f"--{key}", where=where, after=command.launcher_word))
     return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from matrix.evidence.fault import mapped_files
 from matrix.kernel_text import kernel_text
 
-ANONYMOUS = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw\S* 0+ 00:00 0 *$", re.M)
+RANGES = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) r", re.M)  # that may be read
 LARGEST_TEXT, MOST_RANGES = 1 << 18, 4096  # of a map: to read a larger one line by line would take milliseconds
 
 
@@ -22,7 +22,7 @@ class Mappings:
         self.seen_unix_s: dict[tuple[int, str], float] = {}  # when a file was first seen in a process's mappings
         self.cwds: dict[int, Path] = {}
         self._sizes: dict[int, int] = {}
-        self._anonymous: dict[int, set[tuple[int, int]]] = {}  # ranges without a file that a process has ever had
+        self._ranges: dict[int, set[tuple[int, int]]] = {}  # that a process has ever had
 
     def keep(self, pid: int) -> None:
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -36,10 +36,10 @@ class Mappings:
                 self.cwds[pid] = Path(f"/proc/{pid}/cwd").readlink()
 
     def _remember(self, pid: int) -> None:
-        known = self._anonymous.setdefault(pid, set())
+        known = self._ranges.setdefault(pid, set())
         if len(self.texts[pid]) <= LARGEST_TEXT and len(known) < MOST_RANGES:
-            known |= {(int(start, 16), int(end, 16)) for start, end in ANONYMOUS.findall(self.texts[pid])}
+            known |= {(int(start, 16), int(end, 16)) for start, end in RANGES.findall(self.texts[pid])}
 
     def had(self, pid: int, address: int) -> bool:
-        """Return True if memory without a file was seen at that address at any look."""
-        return any(start <= address < end for start, end in self._anonymous.get(pid, ()))
+        """Return True if memory was seen at that address at any look."""
+        return any(start <= address < end for start, end in self._ranges.get(pid, ()))

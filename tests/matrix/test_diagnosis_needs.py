@@ -280,6 +280,18 @@ def sent(name: str, time_s: float, pid: int = 9) -> SignalSent:
     return SignalSent(signal=name, to_pid=7, from_pid=pid, from_name="python", inside=True, by_tool=False, time_s=time_s)
 
 
+def test_who_asks_first_and_kills_then_is_a_sender_as_schedulers_are_also_from_within_the_tree() -> None:
+    death = Death(pid=7, role="main", signal="SIGKILL", status=None, time_s=3.0, part="initiating")
+    killed_ = {**died("SIGKILL"), "exit": Exit(returncode=-9, signal="SIGKILL"), "deaths": [death]}
+    asked, at_once, by_another = (
+        of({**killed_, "signals_sent": [*before, sent("SIGKILL", 3.0)]})
+        for before in ([sent("SIGTERM", 2.0)], [], [sent("SIGTERM", 2.0, pid=10)])
+    )
+    assert top(asked) == ("external_signal", "confirmed")
+    assert "SIGTERM 1.0 s before, and it went on" in asked.ranking[0].supports[0].fact
+    assert at_once.ranking[0].cause != "external_signal" and by_another.ranking[0].cause != "external_signal"
+
+
 def test_every_rival_is_a_cause_and_has_a_way_to_be_told_apart() -> None:
     for rival in rivals.RIVALS:
         assert rival.probes or rival.speaks_for or rival.speaks_against, rival
