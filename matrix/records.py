@@ -160,6 +160,7 @@ class Memory:
     peak_tree_rss_bytes: int | None = None  # largest sum over processes of one sample (shared pages counted repeatedly)
     peak_main_rss_bytes: int | None = None  # the kernel's own high-water mark of the main process
     peak_group_bytes: int | None = None  # the cgroup's high-water mark, page cache included
+    peak_group_shmem_bytes: int | None = None  # most seen of it in memory file systems and shared memory; None: not counted
     last_tree_rss_bytes: int | None = None  # last sample before the end
     first_tree_rss_bytes: int | None = None  # the sample nearest to the first step
     samples: int = 0

@@ -13,7 +13,7 @@ from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, message
 from matrix.diagnosis.memory_causes import ALLOCATOR, CAUSES, NAMES, RETENTION, WORKERS, WORKING_SET
 from matrix.diagnosis.memory_form import HALF, form, grew, measured, size
-from matrix.diagnosis.memory_holders import by_workers, huge_pages, of_huge_pages, worker_count
+from matrix.diagnosis.memory_holders import by_workers, huge_pages, of_huge_pages, who_held, worker_count
 from matrix.evidence.memory_curve import own_limit_met
 from matrix.records import Cell, Finding, Memory, Observation, Value
 
@@ -61,8 +61,10 @@ def _killed(death: Observation) -> Iterator[Finding]:
         proof = f"it stood still at its memory limit ({_limit_met(memory)}): the kernel lets it wait there, for no OOM killer is allowed"
     elif not memory.oom_kills:
         proof = f"the process tree passed the limit of {size(memory.limit_bytes)} and was ended by this tool"
+    holder, shown = who_held(death)
+    proof += f"; {holder}" if holder else ""
     for cause in NAMES:
-        yield finding(cause, "killed", death, 4.0, proof, "observation.json")
+        yield finding(cause, "killed", death, 4.0, proof, "observation.json", form=shown)
 
 
 def _guarded(deaths: list[Observation], harmless: str | None) -> Iterator[Finding]:

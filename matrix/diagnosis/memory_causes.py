@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from matrix.diagnosis.cause import Cause, remedy
+from matrix.diagnosis.cause import Cause, Form, remedy
 
 WORKING_SET, RETENTION, WORKERS, ALLOCATOR = NAMES = (
     "memory_working_set",
@@ -11,6 +11,28 @@ WORKING_SET, RETENTION, WORKERS, ALLOCATOR = NAMES = (
     "memory_worker_multiplication",
     "memory_allocator_retention",
 )
+MEMORY_FILES, NEIGHBOUR = "memory files", "neighbour"  # forms of these
+FORMS = {
+    MEMORY_FILES: Form(
+        title="Files in memory are kept",
+        clause="files in a memory file system (/dev/shm, a tmpfs, a memory-backed volume) count against the memory limit of whoever wrote "
+        "them, and they stay until they are removed",
+        remedies=(
+            remedy("axis", "another folder, on a disk, or fewer files that are kept"),
+            remedy("code", "remove files that are not needed any more; write them to a disk"),
+            remedy("limit", "a higher memory limit", "files that are kept only postpone it"),
+        ),
+    ),
+    NEIGHBOUR: Form(
+        title="Another process in the same group took the memory",
+        clause="a process beside the job, in the same container or group, uses up the memory limit that both share",
+        remedies=(
+            remedy("axis", "the job without that process, or that process with less memory"),
+            remedy("limit", "a group of its own for that process, with a limit of its own"),
+            remedy("limit", "a higher memory limit"),
+        ),
+    ),
+}
 CAUSES = (
     Cause(
         name=WORKING_SET,
@@ -23,6 +45,7 @@ CAUSES = (
             remedy("code", "lower precision, or activation checkpointing", "accuracy or speed"),
         ),
         cures_it={"memory_x2": 0.75},
+        forms=FORMS,
     ),
     Cause(
         name=RETENTION,
@@ -36,6 +59,7 @@ CAUSES = (
         ),
         references=("PyTorch FAQ: my model reports out of memory",),
         cures_it={"memory_x2": 0.4, "one_arena": 0.05},
+        forms=FORMS,
     ),
     Cause(
         name=WORKERS,

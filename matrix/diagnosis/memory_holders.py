@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import finding
-from matrix.diagnosis.memory_causes import ALLOCATOR, RETENTION, WORKERS, WORKING_SET
+from matrix.diagnosis.memory_causes import ALLOCATOR, MEMORY_FILES, NEIGHBOUR, RETENTION, WORKERS, WORKING_SET
 from matrix.diagnosis.memory_form import FEW, HALF, RARER, size, too_short
 from matrix.evidence.deaths import initiating
 from matrix.records import Death, Finding, Observation, ProcessMemory
@@ -102,6 +102,37 @@ def _unread_deaths(observation: Observation) -> list[Death]:
 
 def _at_once(workers: list[ProcessMemory]) -> int:
     return max((sum(each.first_s <= other.last_s and other.first_s <= each.last_s for other in workers) for each in workers), default=0)
+
+
+def who_held(death: Observation) -> tuple[str, str]:
+    """Return who held most of the memory and of which kind, in words, and the form of the cause that this shows; ("", ""): unknown."""
+    memory = death.memory
+    counted = memory.peak_group_bytes or memory.peak_tree_pss_bytes or memory.peak_tree_rss_bytes or 0
+    files = (memory.peak_group_shmem_bytes or 0) - max((process.shmem_bytes for process in memory.processes), default=0)
+    if counted and files >= HALF * counted:
+        return f"{size(files)} of it were files in memory file systems (/dev/shm, tmpfs), which no process had mapped", MEMORY_FILES
+    largest = max(memory.processes, key=_held_alone, default=None)
+    if largest is None or _held_alone(largest) < HALF * counted:
+        return "", ""
+    stranger = largest.role == "other" and not _pool(memory.processes)
+    held = f"{_kind_of(largest)} of {_called(largest)} made up {size(_held_alone(largest))} of it"
+    return held, NEIGHBOUR if stranger else ""
+
+
+def _held_alone(process: ProcessMemory) -> int:
+    return max(_own(process), process.anon_bytes + process.shmem_bytes)
+
+
+def _kind_of(process: ProcessMemory) -> str:
+    return "shared memory" if process.shmem_bytes > process.anon_bytes else "anonymous memory"
+
+
+def _called(process: ProcessMemory) -> str:
+    """Return what people call a process: a rank by its rank."""
+    if process.rank is not None:
+        return f"rank {process.rank} (pid {process.pid})"
+    names = {"main": "the main process", "other": "another process beside it"}
+    return f"{names.get(process.role, process.role)} (pid {process.pid})"
 
 
 def huge_pages(death: Observation) -> Iterator[Finding]:

@@ -62,6 +62,13 @@ class Group:
             return sum(int(value) for name, _, value in lines if name in names)
         return None
 
+    def shmem_bytes(self) -> int | None:
+        """Return the part of what is charged to it that lies in memory file systems and shared memory; the kernel cannot give that up."""
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            fields = dict(line.split(b" ", 1) for line in kernel_bytes(f"{self.path}/memory.stat").splitlines())
+            return int(fields[b"shmem" if self._v2 else b"total_shmem"])
+        return None
+
     def used_bytes(self) -> int | None:
         """What is charged to it and to every group nested below it, without that."""
         usage = _number(self.path / ("memory.current" if self._v2 else "memory.usage_in_bytes"))

@@ -351,6 +351,7 @@ def _memory(attempt: Attempt, raw: Raw) -> Memory:
         peak_tree_rss_bytes=sampler.peak_total,
         peak_main_rss_bytes=raw.child.ended.maxrss_bytes if raw.child.ended else None,
         peak_group_bytes=group.peak_bytes() if group else None,
+        peak_group_shmem_bytes=sampler.peak_shmem,
         last_tree_rss_bytes=sampler.last_total,
         first_tree_rss_bytes=sampler.first_step_total,
         samples=sampler.samples,

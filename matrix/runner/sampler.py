@@ -67,6 +67,7 @@ class Sampler:
         self.last_total: int | None = None
         self.peak_total: int | None = None
         self.peak_pss: int | None = None
+        self.peak_shmem: int | None = None  # charged to the group
         self.system_available: int | None = None
         self.least_free: dict[str, int] = {}
         self.too_large: set[int] = set()  # processes whose PSS was not read for their size
@@ -161,7 +162,10 @@ class Sampler:
 
     def _of_the_tree(self, now_s: float) -> list[str]:
         self.system_available = process_memory.system_available()
-        found = {"available": self.system_available, "file_cache": self._group.file_cache_bytes() if self._group else None}
+        shmem = self._group.shmem_bytes() if self._group else None
+        self.peak_shmem = max(shmem, self.peak_shmem or 0) if shmem is not None else self.peak_shmem
+        cache = self._group.file_cache_bytes() if self._group else None
+        found = {"available": self.system_available, "file_cache": cache, "group_shmem": shmem}
         for name, folder in self._folders.items():
             free = process_memory.free_bytes(self._main, folder)
             if free is not None:
