@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = ["time", "step", "pid", "role", "kind", "bytes"]
+FEW_MISSING = 0.2  # share of samples without the group's own figure, above which it is not drawn
 POINTS = 300  # of a drawn curve: more cannot be seen, and make the page heavy
 CHUNK_ROWS = 400_000
 _CUT = re.compile(rb",(rss|shared),\d+$")
@@ -35,15 +36,20 @@ class Curve:
     by_role: dict[str, list[float]]
     processes: dict[str, int]  # role -> how many different processes
     steps: list[tuple[float, int]]  # (time of the first sample, step)
+    counted: list[float] = dataclasses.field(default_factory=list)  # what the group's limit counts, without file cache; []: no group
 
-    def by_step(self) -> list[tuple[float, float]]:
-        """(step, RSS) of each point since the first step; a point between two steps lies between them, as its time does."""
+    def level(self, counted: bool) -> list[float]:
+        """Return what is drawn: what the limit counts, where pages that processes share count once, or the sum of RSS."""
+        return self.counted if counted else self.rss
+
+    def by_step(self, counted: bool) -> list[tuple[float, float]]:
+        """(step, memory) of each point since the first step; a point between two steps lies between them, as its time does."""
         import numpy
 
         times, steps = [time for time, _ in self.steps], [step for _, step in self.steps]
-        since = [(time, rss) for time, rss in zip(self.times, self.rss, strict=True) if times and time >= times[0]]
+        since = [(time, level) for time, level in zip(self.times, self.level(counted), strict=True) if times and time >= times[0]]
         places = numpy.interp([time for time, _ in since], times, steps).tolist() if since else []
-        return [(place, rss) for place, (_, rss) in zip(places, since, strict=True)]
+        return [(place, level) for place, (_, level) in zip(places, since, strict=True)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,7 +136,7 @@ def _usable(chunk: pd.DataFrame) -> pd.DataFrame:
     """The rows whose figures are figures, as numbers."""
     import pandas as pd
 
-    chunk = chunk[chunk["kind"].isin(["rss", "shared"])].copy()
+    chunk = chunk[chunk["kind"].isin(["rss", "shared", "used", "file_cache"])].copy()
     for name in ("time", "step", "bytes"):
         chunk[name] = pd.to_numeric(chunk[name], errors="coerce").astype(float)
     usable: pd.DataFrame = chunk[chunk["time"].between(0, 1e8) & chunk["bytes"].between(0, 2.0**55)]
@@ -151,7 +157,8 @@ def _curve(frame: pd.DataFrame) -> Curve:
     roles = rss.assign(role=rss["role"].fillna("other")).pivot_table(
         index="time", columns="role", values="bytes", aggfunc="sum", fill_value=0
     )
-    kept = _kept(total)
+    counted = _counted(frame, total)
+    kept = _kept(total if counted is None else counted)
     steps = rss.dropna(subset=["step"]).groupby("step")["time"].min()
     summed, private = total.to_numpy()[kept], (total - shared).clip(lower=0).to_numpy()[kept]
     return Curve(
@@ -160,8 +167,21 @@ def _curve(frame: pd.DataFrame) -> Curve:
         private=private.tolist(),
         by_role={str(role): roles[role].to_numpy(dtype=float)[kept].tolist() for role in roles.columns},
         processes={str(role): int(count) for role, count in rss.groupby(rss["role"].fillna("other"))["pid"].nunique().items()},
+        counted=[] if counted is None else counted.to_numpy()[kept].tolist(),
         steps=sorted((float(time), int(step)) for step, time in steps.items() if 0 <= float(str(step)) < 1e12),
     )
+
+
+def _counted(frame: pd.DataFrame, total: pd.Series[float]) -> pd.Series[float] | None:
+    """Return what the group was charged with at each sample, less the file cache as last seen; None: that was not sampled."""
+    used, cache = (frame[frame["kind"] == kind].groupby("time")["bytes"].max().sort_index() for kind in ("used", "file_cache"))
+    used = used.reindex(total.index)
+    if used.isna().mean() > FEW_MISSING:
+        return None
+    times = total.index.union(cache.index)
+    given_up = cache.reindex(times).ffill().reindex(total.index).fillna(0)
+    counted: pd.Series[float] = (used.ffill().bfill() - given_up).clip(lower=0)
+    return counted
 
 
 def _kept(total: pd.Series[float]) -> list[int]:

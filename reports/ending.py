@@ -65,5 +65,7 @@ def how_it_ended(observation: Observation) -> str:
 def _status(exit_: Exit, observation: Observation) -> str:
     if exit_.returncode == 0:
         return "exit 0 without its last line" if observation.progress.finished_line is False else "finished"
+    if began := next((each for each in observation.deaths if each.part == "initiating" and each.role != "main" and each.signal), None):
+        return f"{began.role} {began.pid} ended by {began.signal}, exit {exit_.returncode}"  # what a launcher raised only reports that
     raised = f" ({observation.python_error.type})" if observation.python_error else ""
     return f"exit {exit_.returncode}{raised}"

@@ -16,12 +16,12 @@ def over_time(chosen: Chosen) -> Chart | None:
     runs = _back_to_front(chosen)
     if not runs:
         return None
-    end = _last_time(chosen)
-    curves = [part for run, strong in runs for part in _timed(run, strong, end)]
+    end, counted = _last_time(chosen), _all_counted(runs)
+    curves = [part for run, strong in runs for part in _timed(run, strong, end, counted)]
     top = _steps_on_top(runs[-1][0], end)
     label = f"step of {runs[-1][0].seen.attempt.split('-')[0]}, which {runs[-1][0].end.kind}" if top else ""
     x = Axis(label="time since the start of the run", kind="seconds", high=end * 1.04)
-    return _chart("memory", "Memory over time", x, curves, _ends(runs, lambda run: run.curve.times[-1], end), runs, top, label)
+    return _chart("memory", "Memory over time", x, curves, _ends(runs, lambda run: run.curve.times[-1], end, counted), runs, top, label)
 
 
 def over_steps(chosen: Chosen) -> Chart | None:
@@ -29,11 +29,12 @@ def over_steps(chosen: Chosen) -> Chart | None:
     runs = [(run, strong) for run, strong in _back_to_front(chosen) if len(run.curve.steps) > 1]
     if not any(run.end.kind == "died" for run, _ in runs) or len(runs) < 1:
         return None
+    counted = _all_counted(runs)
     curves = [
         Curve(
             name=_label(run),
-            xs=[step for step, _ in run.curve.by_step()],
-            ys=[rss for _, rss in run.curve.by_step()],
+            xs=[step for step, _ in run.curve.by_step(counted)],
+            ys=[level for _, level in run.curve.by_step(counted)],
             hue=_hue(run),
             strong=strong,
             listed=strong,
@@ -42,7 +43,9 @@ def over_steps(chosen: Chosen) -> Chart | None:
     ]
     end = max(curve.xs[-1] for curve in curves)
     x = Axis(label="step", kind="steps", high=end * 1.04)
-    return _chart("memory-steps", "Memory over steps", x, curves, _ends(runs, lambda run: run.curve.steps[-1][1], end), runs, [], "")
+    return _chart(
+        "memory-steps", "Memory over steps", x, curves, _ends(runs, lambda run: run.curve.steps[-1][1], end, counted), runs, [], ""
+    )
 
 
 def by_process(chosen: Chosen) -> Chart | None:
@@ -62,6 +65,11 @@ def by_process(chosen: Chosen) -> Chart | None:
     x = Axis(label="time since the start of the run", kind="seconds", high=_end(run) * 1.04)
     y = Axis(label="memory by process, RSS, stacked", kind="bytes", high=1.12 * max(below))
     return Chart(name="processes", title=title, alt=f"{title}: {'; '.join(layer.name for layer in layers)}.", x=x, y=y, curves=layers[::-1])
+
+
+def _all_counted(runs: Sequence[tuple[Drawn, bool]]) -> bool:
+    """Return True if every run's group was sampled: then what the limit counts is drawn, in which shared pages count once."""
+    return all(run.curve.counted for run, _ in runs)
 
 
 def _back_to_front(chosen: Chosen) -> list[tuple[Drawn, bool]]:
@@ -84,22 +92,22 @@ def _last_time(chosen: Chosen) -> float:
     return min(max([*died, *survived]), 3 * max(died)) if died else max(survived)
 
 
-def _timed(run: Drawn, strong: bool, end: float) -> list[Curve]:
+def _timed(run: Drawn, strong: bool, end: float, counted: bool) -> list[Curve]:
     curve, hue = run.curve, _hue(run)
     cut = f", goes on to {duration(_end(run))}" if _end(run) > end else ""
-    total = Curve(name=_label(run) + cut, xs=curve.times, ys=curve.rss, hue=hue, strong=strong, listed=strong)
-    if not strong or max(all_ - own for all_, own in zip(curve.rss, curve.private, strict=True)) <= 0.15 * max(curve.rss):
+    total = Curve(name=_label(run) + cut, xs=curve.times, ys=curve.level(counted), hue=hue, strong=strong, listed=strong)
+    if counted or not strong or max(all_ - own for all_, own in zip(curve.rss, curve.private, strict=True)) <= 0.15 * max(curve.rss):
         return [total]
     label = f"{run.seen.attempt.split('-')[0]} without shared and file-backed pages"
     return [Curve(name=label, xs=curve.times, ys=curve.private, hue=hue, dashed=True), total]
 
 
-def _ends(runs: Sequence[tuple[Drawn, bool]], place: object, end: float) -> list[Marks]:
+def _ends(runs: Sequence[tuple[Drawn, bool]], place: object, end: float, counted: bool) -> list[Marks]:
     """A cross where a run died and a dot where it survived; those beyond the axis are left out."""
     groups: list[Marks] = []
     for kind, shape in (("survived", "dot"), ("died", "cross")):
         marks = [
-            Mark(x=place(run), y=run.curve.rss[-1], text=_label(run))  # type: ignore[operator]
+            Mark(x=place(run), y=run.curve.level(counted)[-1], text=_label(run))  # type: ignore[operator]
             for run, _ in runs
             if run.end.kind == kind and place(run) <= end  # type: ignore[operator]
         ]
@@ -130,7 +138,8 @@ def _chart(
     name: str, title: str, x: Axis, curves: list[Curve], ends: list[Marks], runs: Sequence[tuple[Drawn, bool]],
     top: list[tuple[float, str]], top_label: str,
 ) -> Chart:  # fmt: skip
-    peak = max(max(run.curve.rss) for run, _ in runs)
+    counted = _all_counted(runs)
+    peak = max(max(run.curve.level(counted)) for run, _ in runs)
     limit = next((run.seen.memory.limit_bytes for run, _ in reversed(runs) if run.seen.memory.limit_bytes), None)
     near = limit if limit and limit <= FAR * peak else None
     pale = sum(not strong for _, strong in runs)
@@ -140,15 +149,15 @@ def _chart(
         else [f"memory limit {size(limit)}: {limit / peak:.0f} times the peak, above this plot" if limit else "no memory limit was set"]
     )
     notes += [f"thin lines: {plural(pale, 'other run')}"] if pale else []
-    seen = [
-        f"{_label(run)}: peak {size(max(run.curve.rss))}, last sample {size(run.curve.rss[-1])}" for run, strong in reversed(runs) if strong
-    ]
+    label = "memory that the limit counts" if counted else "memory, sum of RSS"
+    levels = [(_label(run), run.curve.level(counted)) for run, strong in reversed(runs) if strong]
+    seen = [f"{name}: peak {size(max(level))}, last sample {size(level[-1])}" for name, level in levels]
     return Chart(
         name=name,
         title=title,
         alt=f"{title}. {'. '.join(seen)}. {f'The memory limit is {size(limit)}' if limit else 'No memory limit was set'}.",
         x=x,
-        y=Axis(label="memory, sum of RSS", kind="bytes", high=1.12 * max(peak, near or 1.1 * peak)),
+        y=Axis(label=label, kind="bytes", high=1.12 * max(peak, near or 1.1 * peak)),
         curves=curves,
         marks=ends,
         rules=[Rule(y=float(near), text=f"memory limit {size(near)}")] if near else [],

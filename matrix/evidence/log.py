@@ -63,6 +63,21 @@ def python_error(text: str) -> PythonError | None:
     return found[0] if found else None
 
 
+LAUNCHERS = ("ChildFailedError", "CalledProcessError", "ProcessExitedException")  # say that a process ended, whose own words came before
+
+
+def first_error(text: str) -> PythonError | None:
+    """Return the exception that ended the program: of a launcher that raises about a process, the exception of that process.
+
+    The ranks' tracebacks come before the launcher's; of several the first one began it, the others lost their peer."""
+    last = python_error(text)
+    if last is None or last.type.rpartition(".")[2] not in LAUNCHERS:
+        return last
+    lines = [ANSI.sub("", line) for line in text.replace("\r", "\n").split("\n")]
+    found = (error for start in range(len(lines)) if (error := _traceback(lines, start)))
+    return next((error for error, _ in found if error.type.rpartition(".")[2] not in LAUNCHERS), last)
+
+
 def python_error_at(text: str) -> tuple[PythonError, int] | None:
     """The last complete traceback and the number of lines after it: 0 or few when it was the end of the program.
 

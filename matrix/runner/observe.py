@@ -158,7 +158,7 @@ def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
         forks=hook.forks,
         exit_calls=exits + hook.exit_calls,
         signals_sent=collect("who sent signals", sent, list[SignalSent]()) or signals,
-        python_error=collect("Python's error", lambda: log.python_error(errors), None),
+        python_error=collect("Python's error", lambda: log.first_error(errors), None),
         crash_stack=collect("Python's crash stack", lambda: _crash_stack(dumps, raw.child.pid), list[str]()),
         native_stack=crashed.stack,
         other_stacks=crashed.others,

@@ -145,3 +145,25 @@ def test_the_tail_shows_what_a_terminal_would(tmp_path: Path) -> None:
 
 def test_the_tail_of_a_file_that_is_not_there_is_empty(tmp_path: Path) -> None:
     assert log.last_lines(log.text(tmp_path / "absent"), 3) == []
+
+
+LAUNCHED = """[rank1]: Traceback (most recent call last):
+[rank1]:   File "job.py", line 7, in <module>
+[rank1]:     step()
+[rank1]: ValueError: bad batch
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "job.py", line 7, in <module>
+[rank0]:     step()
+[rank0]: RuntimeError: Connection closed by peer
+Traceback (most recent call last):
+  File "launch.py", line 3, in main
+    raise failure
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError: job.py FAILED
+"""
+
+
+def test_of_a_launcher_that_reports_a_rank_the_ranks_own_exception_is_told() -> None:
+    assert log.first_error(LAUNCHED) == PythonError(type="ValueError", message="bad batch", frames=["job.py:7 in <module>"])
+    alone = LAUNCHED[LAUNCHED.index("Traceback (most recent call last):\n  File") :]
+    assert (found := log.first_error(alone)) and found.type.endswith("ChildFailedError")
+    assert (other := log.first_error(LAUNCHED.replace("ChildFailedError", "OSError"))) and other.type.endswith("OSError")

@@ -37,6 +37,17 @@ def test_a_sample_is_the_sum_over_the_processes_of_the_tree(tmp_path: Path) -> N
     assert curve(tmp_path, TWO_PROCESSES) == EXPECTED
 
 
+def test_what_the_limit_counts_is_the_groups_figure_without_file_cache_and_not_the_sum_of_rss(tmp_path: Path) -> None:
+    """Forked processes share pages: the sum of RSS may pass a limit that nothing has met."""
+    cache = "0.4,,,tree,,host,file_cache,10\n1.2,,,tree,,host,file_cache,30\n"
+    used = "".join(f"{time},,,tree,,host,used,{bytes_}\n" for time, bytes_ in (("0.5", 110), ("1.0", 180), ("1.5", 230)))
+    found = curve(tmp_path, TWO_PROCESSES + cache + used)
+    assert isinstance(found, Curve)
+    assert found.counted == [100.0, 170.0, 200.0]
+    assert (found.level(True), found.level(False)) == (found.counted, EXPECTED.rss)
+    assert EXPECTED.counted == []
+
+
 def test_the_sum_is_the_same_when_the_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curves, "CHUNK_ROWS", 3)
     assert curve(tmp_path, TWO_PROCESSES) == EXPECTED
