@@ -1,14 +1,18 @@
 """Keep the user's files as they were: the program may overwrite files in its working folder, its own old model for example.
 
 The contents are copied before the first attempt, because only an attempt shows which files the program writes.  After the
-attempts every file that the program changed gets its old content back.  New files stay where the program put them.  Another
-process may work in the same folder: then a change that cannot be blamed on the program is left alone, and the copy is kept.
+attempts every file that the program changed gets its old content back.  New files stay where the program put them.
+
+People and other programs may work in the same folder.  So a file is put back only when the hook saw an attempt open it for writing,
+or when it is a binary output, which libraries write unseen and nobody edits.  Of every file that is put back both contents are kept.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
+import fcntl
 import itertools
 import json
 import os
@@ -29,15 +33,18 @@ FOLDER, MANIFEST = "saved", "saved/manifest.json"
 MOST_FILES = 20_000
 MANY_ALIKE = 200  # files of one kind in one folder: a data set, which a program reads
 MOST_BYTES = 2 << 30
+MOST_OTHER_BYTES = 256 << 20  # of all files together that do not look like outputs
 FREE_SHARE = 0.25  # of the room on the disk that the copies may take
-MOST_COPY_S = 30.0
+MOST_COPY_S = 20.0
+WORTH_TELLING_S = 2.0
 LATE_S = 60.0  # a change so long after the last sign of an attempt is not the attempt's
 TWICE = 2  # attempts that changed a file: then the program does it, and not somebody else
 SHOWN = 5
 NOT_ENTERED = {".git", ".hg", ".svn", ".tox", ".mypy_cache", ".ruff_cache", ".pytest_cache", "__pycache__", "node_modules", "site-packages"}
 SOURCES = {".py", ".pyi", ".pyc", ".ipynb", ".c", ".cc", ".cpp", ".cu", ".h", ".hpp", ".rs", ".go", ".js", ".ts", ".sh", ".md", ".so"}
-EDITED = {".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt", ".rst"}  # people edit these while a matrix runs: never written back
-OUTPUTS = {".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".pkl", ".h5", ".hdf5", ".onnx", ".npz", ".npy", ".index", ".faiss", ".csv"}
+OUTPUTS = {".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".pkl", ".h5", ".hdf5", ".onnx", ".npz", ".npy", ".index", ".faiss"}  # binary
+CLONE = 0x40049409  # FICLONE of Linux: a copy that shares its blocks
+AFTER = ".after"  # of the copy of what the program wrote
 SHELLS = {"sh", "bash", "dash", "zsh", "fish", "tmux", "screen"}  # they write nothing themselves
 DEFAULT_OF_FLAG = r"""add_argument\(\s*(?:['"]-\w['"]\s*,\s*)?['"](--[\w-]+)['"][^)]*?default\s*=\s*['"](?:\./)?{path}['"]"""
 
@@ -49,6 +56,7 @@ class Kept:
     size: int
     mtime_ns: int
     mode: int
+    owner: tuple[int, int]
     copy: str | None  # name of its copy; None: there was no room for one
     changed_by: list[str] = dataclasses.field(default_factory=list)  # attempts after which it was another one
     written_back: int = 0
@@ -69,6 +77,7 @@ class Safekeeping:
         self._attempts: list[str] = []  # since the last look
         self._written: set[str] = set()  # files that the program was seen to write
         self._last: dict[str, tuple[int, int] | None] = {}  # state of each file at the last look
+        self._took: list[str] = []  # a sentence, where the copies took long
 
     # -------------------------------------------------------------- before and after
     def recover(self) -> None:
@@ -83,21 +92,26 @@ class Safekeeping:
     def begin(self) -> None:
         """Copy what may be overwritten."""
         (self._folder / FOLDER).mkdir(mode=0o700, exist_ok=True)
+        started = time.monotonic()
         self._save(sorted(self._found(), key=_most_likely_first))
+        took_s = time.monotonic() - started
+        if took_s > WORTH_TELLING_S:
+            mib = sum(kept.size for kept in self._files.values() if kept.copy) >> 20
+            self._took = [f"copying files that the program might overwrite ({mib} MiB) took {took_s:.0f} s before the first attempt"]
         self._last = {path: kept.state for path, kept in self._files.items()}
         self._write_manifest()
 
     def complete(self) -> None:
         """Put back what changed until the last sign of the attempts, when the tool was killed before it could."""
-        with contextlib.suppress(OSError, ValueError, TypeError):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             text = (self._folder / MANIFEST).read_text(encoding="utf-8", errors="surrogateescape")
-            self._files = {path: Kept(**kept) for path, kept in json.loads(text).items()}
+            self._files = {path: Kept(**{**kept, "owner": tuple(kept["owner"])}) for path, kept in json.loads(text).items()}
         if not self._files:
             return
         signs = [path.stat().st_mtime for path in self._folder.glob("attempts/*/*")]
         last_s = max(signs, default=0.0) + LATE_S
         for path, kept in self._files.items():
-            if kept.copy and _differs(path, kept) and _changed_before(path, last_s) and Path(path).suffix not in EDITED:
+            if kept.copy and _differs(path, kept) and _changed_before(path, last_s) and Path(path).suffix in OUTPUTS:
                 kept.changed_by.append("an interrupted attempt")
                 self._write_back(path, kept)
         self.end()
@@ -126,13 +140,14 @@ class Safekeeping:
         self._write_manifest()
 
     def _is_probably_written(self, path: str, *, alone: bool) -> bool:
-        """True for a change that nobody saw, when nobody but the program is likely to have made it."""
-        return Path(path).suffix not in EDITED and (alone or len(self._files[path].changed_by) >= TWICE)
+        """True for a binary output whose change nobody saw, when nobody but the program is likely to have made it."""
+        return Path(path).suffix in OUTPUTS and (alone or len(self._files[path].changed_by) >= TWICE)
 
     def end(self) -> None:
         """Remove the copies that nobody needs any more; what was not put back by now stays as it is."""
         (self._folder / MANIFEST).unlink(missing_ok=True)
         needed = {kept.copy for path, kept in self._files.items() if kept.copy and kept.changed_by and _differs(path, kept)}
+        needed |= {f"{kept.copy}{AFTER}" for kept in self._files.values() if kept.written_back}
         for copy in (self._folder / FOLDER).glob("[0-9]*"):
             if copy.name not in needed:
                 copy.unlink(missing_ok=True)
@@ -147,10 +162,10 @@ class Safekeeping:
         back = [path for path, kept in changed.items() if kept.written_back]
         left = [path for path, kept in changed.items() if not kept.written_back and kept.copy]
         lost = [path for path, kept in changed.items() if not kept.copy]
-        found = []
+        found = list(self._took)
         if back:
             text = f"the program overwrites files that were there before; each has its old content back: {self._listed(back)}"
-            found.append(text)
+            found.append(f"{text}; what it wrote is in {self._folder / FOLDER}")
         if left:
             copies = ", ".join(f"{self._shown(path)} in {self._folder / FOLDER}/{changed[path].copy}" for path in left[:SHOWN])
             found.append(f"files changed while attempts ran, by the program or by somebody else; the old contents are kept: {copies}")
@@ -184,18 +199,20 @@ class Safekeeping:
     def _save(self, paths: Iterable[str]) -> None:
         room = min(MOST_BYTES, int(FREE_SHARE * shutil.disk_usage(self._folder).free))
         deadline = time.monotonic() + MOST_COPY_S
-        used = [int(copy.name) for copy in (self._folder / FOLDER).glob("[0-9]*")]  # kept by an earlier part of this run
+        other_room = min(room, MOST_OTHER_BYTES)
+        used = [int(copy.stem) for copy in (self._folder / FOLDER).glob("[0-9]*")]  # kept by an earlier part of this run
         for number, path in enumerate(paths, max(used, default=0) + 1):
             try:
                 seen = Path(path).stat()
-                fits = seen.st_size <= room and time.monotonic() < deadline
+                fits = seen.st_size <= (room if Path(path).suffix in OUTPUTS else other_room) and time.monotonic() < deadline
                 copy = f"{number:05d}" if fits else None
                 if copy:
-                    shutil.copyfile(path, self._folder / FOLDER / copy)
-                    room -= seen.st_size
+                    _copy(Path(path), self._folder / FOLDER / copy)
+                    room, other_room = room - seen.st_size, other_room - seen.st_size * (Path(path).suffix not in OUTPUTS)
             except OSError:  # it is gone, or may not be read: then the program cannot need it
                 continue
-            self._files[path] = Kept(size=seen.st_size, mtime_ns=seen.st_mtime_ns, mode=stat.S_IMODE(seen.st_mode), copy=copy)
+            mode, owner = stat.S_IMODE(seen.st_mode), (seen.st_uid, seen.st_gid)
+            self._files[path] = Kept(size=seen.st_size, mtime_ns=seen.st_mtime_ns, mode=mode, owner=owner, copy=copy)
 
     def _write_manifest(self) -> None:
         text = json.dumps({path: dataclasses.asdict(kept) for path, kept in self._files.items()})
@@ -203,12 +220,16 @@ class Safekeeping:
 
     # -------------------------------------------------------------- putting back
     def _write_back(self, path: str, kept: Kept) -> None:
-        """Write into the file that is there: links to it and its owner stay."""
+        """Put the old content back, and keep what is there now as well."""
         assert kept.copy is not None
+        old = self._folder / FOLDER / kept.copy
         try:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(self._folder / FOLDER / kept.copy, path)
+            _set_aside(Path(path), old.with_name(old.name + AFTER))
+            _copy(old, Path(path))
             Path(path).chmod(kept.mode)
+            with contextlib.suppress(PermissionError):
+                os.chown(path, *kept.owner)
             os.utime(path, ns=(kept.mtime_ns, kept.mtime_ns))
         except OSError:  # the copy stays, and `notes` tells where it is
             return
@@ -216,6 +237,31 @@ class Safekeeping:
 
 
 # ------------------------------------------------------------------ files
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file's content, without reading it where the file system can share blocks."""
+    with source.open("rb") as reader, target.open("wb") as writer:
+        try:
+            fcntl.ioctl(writer, CLONE, reader.fileno())
+        except OSError:
+            shutil.copyfileobj(reader, writer, 1 << 20)
+
+
+def _set_aside(path: Path, target: Path) -> None:
+    """Move a file, or copy it where a link, another name or another disk needs it to stay; nothing for a file that is gone."""
+    try:
+        seen = path.lstat()
+    except FileNotFoundError:
+        return
+    if stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1:
+        try:
+            path.rename(target)
+            return
+        except OSError as problem:
+            if problem.errno != errno.EXDEV:
+                raise
+    _copy(path, target)
+
+
 def _files_below(root: Path, run_folder: Path) -> Iterator[str]:
     for name, folders, files in os.walk(root):
         folder = Path(name)

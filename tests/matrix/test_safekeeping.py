@@ -54,7 +54,8 @@ def test_an_output_flag_left_at_its_default_costs_nobody_his_file(tmp_path: Path
     run = only_run(tmp_path)
     (note,) = verdict(run).notes
     assert "model.pt (the default of --save)" in note and note in done.stdout and "model.pt" in (run / "report.md").read_text()
-    assert not (run / safekeeping.FOLDER).exists(), "copies that nobody needs stay behind"
+    left = [path.read_bytes() for path in (run / safekeeping.FOLDER).iterdir()]
+    assert len(left) == (way != "removes") and all(content.endswith(b"new") for content in left), "what the program wrote is kept too"
 
 
 def test_new_files_stay_and_files_that_are_only_read_are_untouched(tmp_path: Path) -> None:
@@ -148,9 +149,10 @@ def test_a_file_that_the_program_was_seen_to_write_is_put_back_though_others_wor
     assert notes.read_bytes() == OLD
 
 
-def test_a_text_that_people_edit_is_left_as_it_is_and_its_old_content_kept(places: tuple[Path, Path]) -> None:
+@pytest.mark.parametrize("name", ["settings.yaml", "settings.json", "table.csv", "notes", "train.log"])
+def test_a_text_that_nobody_saw_the_program_write_is_left_as_it_is_and_its_old_content_kept(places: tuple[Path, Path], name: str) -> None:
     run, cwd = places
-    settings = cwd / "settings.yaml"
+    settings = cwd / name
     settings.write_bytes(OLD)
     kept = Safekeeping(run, cwd)
     kept.begin()
