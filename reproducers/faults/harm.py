@@ -128,6 +128,21 @@ def double_free(plant: Plant) -> Act:
     return lambda *_: plant.library().double_free()
 
 
+def old_view(plant: Plant) -> Act:
+    plant.library().take_view()
+    return lambda *_: plant.library().read_view_after_growth()
+
+
+def spent_reference(plant: Plant) -> Act:
+    def act(*_: Any) -> None:
+        give_back = ctypes.pythonapi.Py_DecRef
+        give_back.argtypes, give_back.restype = [ctypes.c_void_p], None
+        for _ in range(plant.amount):
+            give_back(id(None))
+
+    return act
+
+
 def thread_race(plant: Plant) -> Act:
     threads = os.environ.get("OMP_NUM_THREADS", "2").partition(",")[0]
     count = int(threads) if threads.isdecimal() else 2
@@ -153,6 +168,17 @@ def lost_symbol(plant: Plant) -> Act:
 # ------------------------------------------------------------------ hangs
 def lock_order(plant: Plant) -> Act:
     return lambda *_: plant.library().lock_in_opposite_order()
+
+
+def silent_remote(plant: Plant) -> Act:
+    def act(*_: Any) -> None:
+        import socket  # the program's own import must not become ours
+
+        remote = socket.create_server(("127.0.0.1", 0))
+        _kept.append(remote)
+        socket.create_connection(remote.getsockname()).recv(1)
+
+    return act
 
 
 def busy_spin(plant: Plant) -> Act:
@@ -183,6 +209,15 @@ def big_step(plant: Plant) -> Act:
 
 def kept_memory(plant: Plant) -> Act:
     return lambda *_: _kept.append(_written(plant.amount))
+
+
+def kept_files(plant: Plant) -> Act:
+    def act(*_: Any) -> None:
+        if contents := _written(plant.amount):
+            _kept.append(os.memfd_create(plant.name))
+            os.write(_kept[-1], contents)
+
+    return act
 
 
 def worker_copies(plant: Plant) -> None:
@@ -330,8 +365,9 @@ def python_exception(plant: Plant) -> Act:
 ARRANGE: dict[str, Callable[[Plant], Act | None]] = {
     function.__name__.replace("_", "-"): function
     for function in (
-        omp_conflict, device_overrun, bad_pointer, bad_index, heap_overrun, double_free, thread_race, deep_recursion, bad_instruction,
-        lost_symbol, lock_order, busy_spin, forked_lock, big_step, kept_memory, worker_copies, arena_retention, descriptor_leak,
-        cpu_limit, full_shm, shrunk_file, damaged_file, nan, outside_signal, library_exit, python_exception,
+        omp_conflict, device_overrun, bad_pointer, bad_index, heap_overrun, double_free, old_view, spent_reference, thread_race,
+        deep_recursion, bad_instruction, lost_symbol, lock_order, busy_spin, silent_remote, forked_lock, big_step, kept_memory,
+        kept_files, worker_copies, arena_retention, descriptor_leak, cpu_limit, full_shm, shrunk_file, damaged_file, nan, outside_signal,
+        library_exit, python_exception,
     )
 }  # fmt: skip

@@ -88,4 +88,25 @@ People meet it as pools of threads that decode, tokenize or search.
     amount=Amount(default=32, text="MiB that each thread uses and frees"),
 )
 
-FAULTS = (BIG_STEP, KEPT_MEMORY, WORKER_COPIES, ARENA_RETENTION)
+KEPT_FILES = Fault(
+    name="kept-files",
+    family=FAMILY,
+    cause="memory_retention",
+    about="""
+From a moment on, every step writes a file into memory that nobody removes.
+
+What is real: files of 20 MiB (--amount) in the kernel's memory file system (memfd_create) are charged to the program's group; its
+own memory stays as it is, and at the limit the kernel kills it (SIGKILL).  What is arranged: that they have no name, so that they go
+with the program.
+People meet it as checkpoints, caches or shared tensors in /dev/shm or a memory-backed volume.
+""",
+    dies="SIGKILL under a memory limit, else not at all",
+    when="seconds:1",
+    platforms="Linux",
+    needs="a memory limit",
+    why_not=on_linux,
+    again=True,
+    amount=Amount(default=20, text="MiB written each time"),
+)
+
+FAULTS = (BIG_STEP, KEPT_MEMORY, KEPT_FILES, WORKER_COPIES, ARENA_RETENTION)

@@ -23,6 +23,27 @@ void heap_overrun(size_t bytes)
     }
 }
 
+/* A view into a block whose owner grows: the C library gives the old place of so large a block back. */
+#define OWNED (8 << 20)
+
+static char *owner, *view;
+
+void take_view(void)
+{
+    owner = malloc(OWNED);
+    memset(owner, 1, OWNED);
+    view = owner + OWNED / 2;
+}
+
+int read_view_after_growth(void)
+{
+    char *other = malloc(2 * (size_t)OWNED); /* as a vector grows: elsewhere, and the old place is freed */
+    memcpy(other, owner, OWNED);
+    free(owner);
+    owner = other;
+    return *view;
+}
+
 /* Two owners of one block, and each gives it back. */
 void double_free(void)
 {

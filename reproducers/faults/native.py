@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 from pathlib import Path
 
 from reproducers.faults import compiled
@@ -144,4 +145,49 @@ People meet it as a wheel or a build from source with -march=native that moved t
     why_not=_why_no_bad_instruction,
 )
 
-FAULTS = (BAD_POINTER, BAD_INDEX, HEAP_OVERRUN, DOUBLE_FREE, THREAD_RACE, DEEP_RECURSION, BAD_INSTRUCTION)
+OLD_VIEW = compiled.fault(
+    name="old-view",
+    family=FAMILY,
+    cause="native_memory_corruption",
+    about="""
+A view into a block is read after its owner grew and moved elsewhere.
+
+What is real: in C, compiled here, a block of 8 MiB is copied to a larger one and freed; glibc gives so large a block back to the
+system, and the read through the old pointer is a SIGSEGV where nothing is mapped any more.  What is arranged: the moment.
+People meet it as a pointer into a vector that was appended to, a NumPy view of memory that its owner freed, or a closed mapping.
+""",
+    dies="SIGSEGV",
+    needs="a C compiler, glibc",
+)
+
+SPENT_REFERENCE = Fault(
+    name="spent-reference",
+    family=FAMILY,
+    cause="native_memory_corruption",
+    about="""
+Native code gives back references to None that it never had, until none is left.
+
+What is real: the interpreter's own Py_DecRef is called on None at every moment, 100,000 times (--amount); when its count of
+references is used up the interpreter gives up ("Fatal Python error: none_dealloc").  What is arranged: that it goes quickly.
+People meet it as an extension that calls Py_DECREF on a borrowed reference, days after it was loaded.
+""",
+    dies="SIGABRT",
+    when="seconds:1",
+    platforms="Linux, macOS",
+    needs="Python before 3.12, in which None cannot be freed any more",
+    why_not=lambda: "None cannot be freed in Python 3.12 and later" if sys.version_info >= (3, 12) else None,
+    again=True,
+    amount=Amount(default=100_000, text="references given back each time"),
+)
+
+FAULTS = (
+    BAD_POINTER,
+    BAD_INDEX,
+    HEAP_OVERRUN,
+    DOUBLE_FREE,
+    OLD_VIEW,
+    SPENT_REFERENCE,
+    THREAD_RACE,
+    DEEP_RECURSION,
+    BAD_INSTRUCTION,
+)

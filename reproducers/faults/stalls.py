@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reproducers.faults import compiled
+from reproducers.faults.fault import Fault
 
 LOCK_ORDER = compiled.fault(
     name="lock-order",
@@ -32,4 +33,22 @@ People meet it as a solver without a limit of iterations, a retry without a paus
     dies="hangs, busy",
 )
 
-FAULTS = (LOCK_ORDER, BUSY_SPIN)
+SILENT_REMOTE = Fault(
+    name="silent-remote",
+    family="stalls",
+    cause="deadlock",
+    about="""
+A remote takes a connection and never answers, and no time limit is set on the wait.
+
+What is real: a TCP connection over the loopback interface to a socket that nobody reads; the program waits in recv() for ever.
+What is arranged: that the remote is the program's own; the moment.
+People meet it as a data server, an object store, a licence server or a tracker behind a firewall that drops what it does not like.
+""",
+    dies="hangs, asleep",
+    when="seconds:1",
+    platforms="Linux, macOS",
+    needs="nothing",
+    why_not=lambda: None,
+)
+
+FAULTS = (LOCK_ORDER, BUSY_SPIN, SILENT_REMOTE)

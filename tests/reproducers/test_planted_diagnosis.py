@@ -59,7 +59,16 @@ def _environment() -> dict[str, str]:
         pytest.param("library-exit", marks=pytest.mark.slow),
         *(
             pytest.param(name, marks=pytest.mark.nightly)
-            for name in ("forked-lock", "lock-order", "lost-symbol", "shrunk-file", "deep-recursion")
+            for name in (
+                "forked-lock",
+                "lock-order",
+                "lost-symbol",
+                "shrunk-file",
+                "deep-recursion",
+                "old-view",
+                "silent-remote",
+                "kept-files",
+            )
         ),
     ],
 )

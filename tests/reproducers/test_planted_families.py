@@ -114,6 +114,7 @@ def said(observation: Observation) -> str:
         ("bad-index", "SIGSEGV", ""),
         ("heap-overrun", "SIGABRT", "free(): invalid"),
         ("double-free", "SIGABRT", "free(): double free detected"),
+        ("old-view", "SIGSEGV", ""),
         ("bad-instruction", "SIGILL", ""),
         ("deep-recursion", "SIGSEGV", ""),
         ("shrunk-file", "SIGBUS", ""),
@@ -156,6 +157,20 @@ def test_locks_in_opposite_order_put_the_program_to_sleep(bench: Bench) -> None:
     assert (main.state, main.threads) == ("S", 2)
 
 
+def test_a_remote_that_does_not_answer_puts_the_program_to_sleep(bench: Bench) -> None:
+    observation = bench.run("silent-remote", when="print:4", idle_s=4.0)
+    assert (observation.exit.ended_by, observation.progress.last_step) == ("idle", 3)
+    [main] = observation.processes
+    assert (main.state, main.threads) == ("S", 1)
+
+
+def test_references_that_are_given_back_too_often_end_the_interpreter(bench: Bench) -> None:
+    observation = bench.run("spent-reference", when="print:4")
+    signal, step = ended(observation)
+    assert (signal, (step or 0) >= 3) == ("SIGABRT", True)
+    assert "none_dealloc" in said(observation)
+
+
 def test_an_iteration_that_never_converges_keeps_the_program_busy(bench: Bench) -> None:
     observation = bench.run("busy-spin", when="print:4", stall_s=3.0)
     assert (observation.exit.ended_by, observation.progress.last_step) == ("stall", 3)
@@ -172,7 +187,7 @@ def test_a_worker_that_was_forked_while_a_lock_was_held_hangs_and_its_parent_wit
 
 # ------------------------------------------------------------------ memory
 @needs_a_memory_limit
-@pytest.mark.parametrize(("fault", "amount"), [("big-step", 400), ("kept-memory", 40), ("arena-retention", 40)])
+@pytest.mark.parametrize(("fault", "amount"), [("big-step", 400), ("kept-memory", 40), ("kept-files", 20), ("arena-retention", 40)])
 def test_memory_beyond_the_limit_makes_the_kernel_kill_the_program(bench: Bench, fault: str, amount: int) -> None:
     observation = bench.run(fault, when="print:4", amount=amount, limit_bytes=LIMIT_BYTES)
     signal, step = ended(observation)
