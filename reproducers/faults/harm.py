@@ -136,7 +136,8 @@ def old_view(plant: Plant) -> Act:
 def spent_reference(plant: Plant) -> Act:
     def act(*_: Any) -> None:
         give_back = ctypes.pythonapi.Py_DecRef
-        give_back.argtypes, give_back.restype = [ctypes.c_void_p], None
+        give_back.argtypes = [ctypes.c_void_p]
+        give_back.restype = None
         for _ in range(plant.amount):
             give_back(id(None))
 
