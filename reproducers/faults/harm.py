@@ -136,7 +136,7 @@ def old_view(plant: Plant) -> Act:
 def spent_reference(plant: Plant) -> Act:
     def act(*_: Any) -> None:
         give_back = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("Py_DecRef", ctypes.pythonapi))
-        for _ in range(plant.amount):
+        for _call in range(plant.amount):
             give_back(id(None))
 
     return act
