@@ -40,6 +40,7 @@ class Contrast(NamedTuple):
 def findings(case: Case) -> Iterator[Finding]:
     """Judge crashes in libraries that a change of one axis binds otherwise, after which the program lives."""
     crashed = [death for death in case.bad_deaths if crash_signal(death)]
+    crashed = [death for death in crashed if death.bindings is not None] or crashed
     for death in crashed if case.result.culprit else ():
         for axis, survivor in case.beside:
             if axis in case.result.culprit and (found := _contrast(death, survivor, axis)):
@@ -82,12 +83,15 @@ def _exchanged(death: Observation, gone: list[str], came: list[str], axis: str) 
 
 def _added(death: Observation, gone: list[str], axis: str) -> Contrast | None:
     """Judge a library that takes over names of others, as a preloaded allocator does, and is there in the death alone."""
-    taken = next((b for b in death.bindings or () if _name(b.to) in gone and (b.own or b.others)), None)
-    if taken is None:
-        return None
-    other = _file(taken.user) if taken.own else taken.others[0]
-    fact = f"{_file(taken.user)} gets {taken.symbol} from {_name(taken.to)}, and {other} defines that name as well"
-    return Contrast(ADDED, f"{fact}; with another {axis} alone {_file(taken.to)} is not loaded, and it survives")
+    files = {PurePath(name).name for name in gone}
+    for binding in death.bindings or ():
+        definers = [_file(binding.to), *binding.others, *([_file(binding.user)] if binding.own else [])]
+        added = next((name for name in definers if name in files), None)
+        other = next((name for name in definers if name not in files), None)
+        if added and other:
+            fact = f"{_file(binding.user)} gets {binding.symbol} from {_file(binding.to)}, and both {added} and {other} define that name"
+            return Contrast(ADDED, f"{fact}; with another {axis} alone {added} is not loaded, and it survives")
+    return None
 
 
 def _other_order(death: Observation, mine: list[str], theirs: list[str], axis: str) -> Contrast | None:

@@ -80,7 +80,7 @@ class _Process:
         own = symbol["st_shndx"] != "SHN_UNDEF"
         definers = [path for path in self._paths if path != user and self._defines(path, symbol.name)]
         to = bound or (definers[0] if len(definers) == 1 and not own else None)
-        if to is None or to == user or to not in definers or _is_system(to):
+        if to is None or to == user or to not in definers or all(map(_is_system, definers)):
             return None
         others = [Path(path).name for path in definers if path != to]
         return Binding(symbol=symbol.name, user=user, to=to, own=own, others=others)

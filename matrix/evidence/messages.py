@@ -26,7 +26,7 @@ WORDS: dict[MessageKind, tuple[str, ...]] = {
         "module was compiled against numpy",
     ),
     "missing symbol": ("undefined symbol: ", "symbol lookup error", "not found (required by", "symbol not found"),
-    "missing library": ("cannot open shared object file", "library not loaded: ", "dll load failed"),
+    "missing library": ("cannot open shared object file", "library not loaded: ", "dll load failed", "in static tls block"),
     "bad instruction": ("illegal instruction", "cpu features that are not available", "was compiled to use instructions"),
     "heap damaged": (
         "free(): double free", "free(): invalid", "free(): unaligned", "free(): corrupted", "free(): too many chunks",
