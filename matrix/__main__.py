@@ -282,6 +282,10 @@ def resume_command() -> str:
 def summary(verdict: Verdict) -> str:
     lines = ["", verdict.status_text]
     lines += [f"  {entry.probability:6.1%}  {entry.cause} ({entry.grade}): {entry.summary}" for entry in verdict.ranking[:3]]
+    if verdict.innocent:
+        names = ", ".join(each.axis for each in verdict.innocent)
+        sure = min(each.probability for each in verdict.innocent)
+        lines.append(f"no part in it: {names} (it died with other values too; at least {sure:.1%} sure)")
     if verdict.fix:
         change = " ".join(f"{name}={value}" for name, value in verdict.fix.set.items())
         lines.append(f"fix: {change} ({verdict.fix.kind}; {verdict.fix.clean_runs} clean run{'s'[: verdict.fix.clean_runs != 1]})")

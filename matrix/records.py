@@ -732,6 +732,15 @@ class RuledOut:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Innocent:
+    """An axis that takes no part: it died with other values of that axis too."""
+
+    axis: str
+    deaths: int  # with another value than known_bad's
+    probability: float  # that it dies with each other value alone, of all that can run
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Failure:
     """One signature that is a failure of its own."""
 
@@ -797,6 +806,8 @@ class Verdict:
     observer: ObserverControl | None = None  # None: not decided yet
     pattern: CrashPattern | None = None  # None: nothing died, or no step of a death is known
     outcomes: dict[str, Outcome] = dataclasses.field(default_factory=dict)  # what each attempt was judged to be, by its id; {}: not written
+    innocent: list[Innocent] = dataclasses.field(default_factory=list)  # axes that take no part, as far as the runs decide it
+    not_confirmed: list[str] = dataclasses.field(default_factory=list)  # all that is missing for "confirmed"; status_text has the first
     notes: list[str] = dataclasses.field(default_factory=list)  # sentences: files that attempts changed, how steps were read
     differences: list[str] = dataclasses.field(default_factory=list)  # from an observed death that no run repeated; []: none is open
     schema: str = "matrix.verdict/1"

@@ -7,6 +7,7 @@ from collections import Counter
 from matrix.records import Ranked, Rate, Verdict, describe_cell
 from reports.ending import ending
 from reports.folder import RunFolder
+from reports.launch import cell_key
 from reports.model import Line, Span, Tone, line, strong
 from reports.text import at_most, clean_runs, duration, interval, listed, one_line, percent, plural, sentence, span_of
 from reports.words import FIXES, GRADES, STATUSES, clause, title
@@ -56,7 +57,7 @@ def _open(verdict: Verdict, first: Ranked | None) -> Line:
     if first is None or first.cause in {"unknown", "healthy"}:
         survives = describe_cell(verdict.fix.set) if verdict.fix else ""
         but = f", but it survives with {survives}" if survives else ""
-        return line(strong(f"The cause is not known{but}"), f" ({plural(verdict.runs, 'run')}).")
+        return line(strong(f"The cause is not known{but}"), f" ({plural(verdict.runs, 'run')}).{_innocent(verdict)}")
     return line(
         strong("The cause is not settled"),
         f" after {plural(verdict.runs, 'run')}. First on the list, and no more than {first.grade}: "
@@ -97,12 +98,32 @@ def _what(folder: RunFolder, verdict: Verdict) -> Line:
     where = describe_cell(folder.plan.known_bad) if folder.plan else ""
     steps = [end.step for end in died if end.step is not None]
     at = f", at step {span_of(steps)}" if steps else ", before any step" if verdict.steps else ""
-    known = (
-        f" The known-bad configuration ({one_line(where, 160)}) fails {interval(verdict.crash_rate)}."
-        if verdict.crash_rate and where
-        else ""
-    )
+    known = f" The known-bad configuration ({one_line(where, 160)}) {_how_often(folder, verdict)}." if where else ""
     return line(strong(f"The job {_verb(folder)}: {one_line(main, 100)}"), f" in {len(died)} of {plural(len(ends), 'run')}{at}.{known}")
+
+
+def _how_often(folder: RunFolder, verdict: Verdict) -> str:
+    """`died in 5 of 5 runs (95 % interval 57 % to > 99 %)`."""
+    bad = cell_key(folder.plan.known_bad) if folder.plan else ""
+    runs = [seen for _, seen in folder.observed if not seen.trial.probes and cell_key(seen.trial.cell) == bad]
+    kinds = Counter(ending(seen, verdict).kind for seen in runs)
+    died, answered = kinds["died"], kinds["died"] + kinds["survived"]
+    rate = verdict.crash_rate
+    count = f"died in {died} of {plural(answered, 'run')}"
+    if rate is None:
+        return count
+    if rate.per == "step":
+        return f"{count}, {interval(rate)}"
+    return f"{count} (95 % interval {percent(rate.low)} to {percent(rate.high)})"
+
+
+def _innocent(verdict: Verdict) -> str:
+    """` It is not accum, not bs: it died with other values of them too (at least 97 % sure).`"""
+    if not verdict.innocent:
+        return ""
+    names = ", ".join(f"not {one_line(each.axis, 40)}" for each in verdict.innocent)
+    sure = percent(min(each.probability for each in verdict.innocent))
+    return f" It is {names}: it died with other values of {'it' if len(verdict.innocent) == 1 else 'them'} too (at least {sure} sure)."
 
 
 def _why(folder: RunFolder, verdict: Verdict) -> Line:
@@ -110,11 +131,12 @@ def _why(folder: RunFolder, verdict: Verdict) -> Line:
     open_ended = first is None or first.cause in {"unknown", "healthy"} or verdict.status == "inconclusive"
     if first is None or open_ended or verdict.status in _WELL or verdict.differences:
         return headline(folder)
-    culprit = " ".join(f"{axis}={listed([str(value) for value in values])}" for axis, values in first.culprit.items())
+    culprit = " and ".join(f"{axis}={listed([str(value) for value in values])}" for axis, values in first.culprit.items())
     known = verdict.status == "diagnosed"
-    place = f" It {'takes' if known else 'probably takes'} {one_line(culprit, 160)}." if culprit else ""
+    together = " together" if len(first.culprit) > 1 else ""
+    place = f" It happens {'only' if known else 'probably only'} with {one_line(culprit, 160)}{together}." if culprit else ""
     likely = "" if known else "Probably: "
-    return line(likely, strong(f"{title(first)}"), f": {clause(first)}.{place}")
+    return line(likely, strong(f"{title(first)}"), f": {clause(first)}.{place}{_innocent(verdict)}")
 
 
 def _sure(verdict: Verdict) -> Line:

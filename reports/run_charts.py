@@ -110,8 +110,9 @@ def hazard(rows: Sequence[CellRow], crash_set: Sequence[CellRow]) -> Hazard | No
     for whose, chosen in (("the known-bad configuration", known), ("all configurations of the crash set", crash_set)):
         runs = [run for row in chosen for run in row.runs if run[1].kind in KINDS]
         stepped = bool(runs) and all(end.step is not None for _, end in runs)
-        main = Counter(end.failure for _, end in runs if end.kind == "died").most_common(1)
-        far = [(float(end.step or 0) if stepped else seen.wall_s, end.kind == "died" and end.failure == main[0][0]) for seen, end in runs]
+        failures = Counter(end.failure for _, end in runs if end.kind == "died" and end.failure).most_common(1)
+        main = {None, *(failure for failure, _ in failures)}  # None: nobody watched it die, so it belongs to no failure
+        far = [(float(end.step or 0) if stepped else seen.wall_s, end.kind == "died" and end.failure in main) for seen, end in runs]
         if parts := bins(far):
             return Hazard(
                 chart=_hazard_chart(parts, "step" if stepped else "second", whose),

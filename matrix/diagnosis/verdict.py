@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from matrix.diagnosis import catalogue, cures, edges, memory_causes, memory_form, pattern, ranking, slow, stalls
 from matrix.diagnosis.case import Case
-from matrix.records import Cell, CrashPattern, Failure, Fix, Grade, Ranked, Status, Verdict, describe_cell
+from matrix.records import Cell, CrashPattern, Failure, Fix, Grade, Observation, Ranked, Status, Verdict, describe_cell
 from matrix.search import Result
 
 
@@ -47,6 +47,8 @@ def build(case: Case, *, name: str, complete: bool, wall_s: float, earlier: Earl
         fix=fix,
         other_fixes=others,
         crash_rate=result.crash_rate,
+        innocent=list(result.innocent),
+        not_confirmed=list(result.reasons) if status == "suspected" else [],
         failures=_failures(case, ranked, fix, others),
         runs=len(case.observations),
         steps=sum(outcome.steps or 0 for outcome in case.outcomes.values()),
@@ -120,8 +122,22 @@ def _pattern(case: Case) -> CrashPattern | None:
     deaths += [pattern.Death(step=step) for step in case.observed_steps]
     if not deaths:
         return None
+    unseen = [o for o in case.observations if not o.trial.watched and o.trial.cell == case.known_bad]
+    deaths += [pattern.Death(step=o.progress.last_step, wall_s=o.wall_s) for o in unseen if _died_alike_at_a_step(case, o)]
     survived = [o.progress.last_step or 0 for o in case.survivors_of(case.known_bad)]
-    return pattern.find(deaths, periods=_periods(case), survived_steps=survived)
+    found = pattern.find(deaths, periods=_periods(case), survived_steps=survived)
+    return found if found.laws else dataclasses.replace(found, text=_too_few(case, len(deaths)))
+
+
+def _died_alike_at_a_step(case: Case, run: Observation) -> bool:
+    return case.outcomes[run.attempt].signature == case.signature is not None and run.progress.last_step is not None
+
+
+def _too_few(case: Case, known: int) -> str:
+    """Say how many of all deaths the pattern could be read from."""
+    died = sum(outcome.kind == "died" for outcome in case.outcomes.values()) + len(case.observed_steps)
+    count = f"{known} of {died} deaths" if died != known else f"{known} death{'s'[: known != 1]}"
+    return f"{count} came in the known-bad cell at a known step: no pattern can be told from fewer than {pattern.FEW}."
 
 
 def _periods(case: Case) -> dict[str, int]:
@@ -212,8 +228,8 @@ def _text(case: Case, status: Status, ranked: Sequence[Ranked]) -> str:
         return f"Diagnosed: {first.cause}, where {where}.{beside}"
     if status == "suspected":
         open_rival = next((rival.text for rival in first.rivals if not rival.told), "the evidence for the cause is not direct enough")
-        reasons = "; ".join(result.reasons) or open_rival
-        return f"Suspected: {first.cause}; not confirmed, because {reasons}.{beside}"
+        reason = result.reasons[0] if result.reasons else open_rival
+        return f"Suspected: {first.cause}; not confirmed, because {reason}.{beside}"
     if status in ("healthy", "not_reproduced"):
         return result.text + stalls.crowded(case) + slow.advice(case)
     if not result.reproduced:

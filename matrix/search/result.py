@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from matrix.records import Cell, Fix, Interaction, Rate, RateInterval, Status, Value
+from matrix.records import Cell, Fix, Innocent, Interaction, Rate, RateInterval, Status, Value
 from matrix.search import calibrate, claim, verify
 from matrix.search.decode import Combination, View
 from matrix.search.grid import Change
@@ -42,6 +42,7 @@ class Result:
     verify_runs: int = 0  # of `runs`: fresh ones, not used to find the answer; the others led to it
     leading: tuple[tuple[str, float], ...] = ()  # the likeliest crash sets with their probability; empty when none can be said
     why_next: str | None = None  # why the next run was chosen; None: nothing is asked
+    innocent: tuple[Innocent, ...] = ()  # axes that take no part
     crash_set: tuple[dict[str, list[Value]], ...] = ()  # in full, once it is decided: a cell dies that agrees with any of these
 
     def dies(self, cell: Mapping[str, Value]) -> bool:
@@ -103,6 +104,7 @@ def build(view: View, *, seed: int, complete: bool, stopped: str | None, why_nex
         verify_runs=view.ledger.runs - sum(outcome.kind != "unavailable" for _, outcome in view.ledger.found()),
         leading=tuple(view.belief.leading(LEADING)) if view.belief is not None else (),
         why_next=why_next,
+        innocent=tuple(_innocent(view, culprit)) if reproduced else (),
         crash_set=tuple(view.belief.crash_set) if view.belief is not None and view.belief.decided else (),
     )
 
@@ -150,6 +152,31 @@ def _text(group: list[Combination]) -> str:
     if any(each.ask is not None for each in group):
         return f"It survives with {changes}; not all of that may be needed."
     return f"It survives with {changes}, but not when any one of these is taken back."
+
+
+def _innocent(view: View, culprit: Mapping[str, object]) -> Iterator[Innocent]:
+    """Yield the axes of which every other value that can run is known to die, and died where it was run."""
+    together = {axis for each in view.combinations() for axis in each.changes}
+    together |= set(view.belief.trading) if view.belief is not None and view.belief.decided else set()
+    for name in view.grid.axes:
+        states = {change: state for change, state in view.states().items() if change[0] == name and state != "unavailable"}
+        deaths = _deaths_elsewhere(view, name)
+        if name not in culprit and name not in together and deaths and states and set(states.values()) == {"dies"}:
+            yield Innocent(axis=name, deaths=deaths, probability=round(min(_dies(view, change) for change in states), 4))
+
+
+def _deaths_elsewhere(view: View, axis: str) -> int:
+    """Count the deaths of the main signature with another value of that axis than the known-bad one."""
+    main, value = view.ledger.main_signature(), view.grid.known_bad[axis]
+    entries = view.ledger.entries()
+    return sum(o.kind == "died" and signature_of(o) == main and t.cell[axis] != value for t, o in entries)
+
+
+def _dies(view: View, change: Change) -> float:
+    """Return how likely a run with that change alone is to be in the crash set."""
+    if view.tally(change).deaths:
+        return 1.0
+    return 1.0 if view.belief is None else view.belief.dies(view.grid.apply(dict([change])))
 
 
 # ------------------------------------------------------------------ fixes

@@ -411,3 +411,20 @@ def test_the_plan_gets_an_estimate_of_the_runs():
     assert abs(sure - play(Search(spec), crashing(lambda c: c["bs"] == 64)).result().runs) <= 4
     assert sure < flaky <= 200
     assert Search(make_spec(search={"max_runs": 7})).expected_runs() == 7
+
+
+def test_axes_that_take_no_part_are_named_with_how_often_it_died_with_other_values() -> None:
+    search = play(Search(make_spec()), crashing(lambda cell: cell["threads"] == 2 and cell["mining"] == "sync"))
+    found = {each.axis: each for each in search.result().innocent}
+    assert found and not set(found) & {"threads", "mining"}
+    assert all(each.deaths >= 1 and each.probability >= 0.95 for each in found.values())
+    trials = [trial for trial, outcome in search.log if outcome.kind == "died"]
+    assert all(each.deaths == sum(trial.cell[axis] != BAD[axis] for trial in trials) for axis, each in found.items())
+
+
+def test_before_an_axis_was_changed_it_is_not_called_innocent() -> None:
+    search = Search(make_spec())
+    trial = search.ask()
+    assert trial is not None
+    search.tell(trial, died())
+    assert search.result().innocent == ()

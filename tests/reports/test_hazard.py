@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from matrix.records import Exit, Observation, Progress, Trial
+from reports.cells import CellRow
+from reports.ending import Ending
 from reports.hazard import bins, poisson_interval, upper, upper_share
+from reports.run_charts import hazard
 
 
 @pytest.mark.parametrize(("count", "low", "high"), [(0, 0.0, 3.6889), (1, 0.0253, 5.5716), (3, 0.6187, 8.7673), (10, 4.7954, 18.3904)])
@@ -40,3 +44,16 @@ def test_a_constant_hazard_lies_in_the_intervals_and_fewer_than_three_deaths_hav
     runs = [(min(2000.0, far := chance.expovariate(1 / 500)), far < 2000) for _ in range(400)]
     assert all(part.low < 1 / 500 < part.high for part in bins(runs))
     assert bins([(10, True), (20, True), (2000, False)]) == []
+
+
+def test_a_death_that_nobody_watched_counts_where_its_steps_count() -> None:
+    """Four deaths in 36 steps, one of them without instruments: 4/36, and never 3/36."""
+    runs = []
+    for number, failure in enumerate(("A", "A", "A", None), 1):
+        trial = Trial(id=number, cell={"bs": 4}, watched=failure is not None)
+        base = {"key": "", "trial": trial, "exit": Exit(returncode=-6), "wall_s": 1.0, "started_unix_s": 0.0}
+        seen = Observation(attempt=str(number), progress=Progress(last_step=9), **base)  # type: ignore[arg-type]
+        runs.append((seen, Ending(kind="died", how="SIGABRT", step=9, failure=failure)))
+    found = hazard([CellRow(cell={"bs": 4}, probes={}, role="known bad", changed=frozenset(), runs=runs)], [])
+    assert found is not None
+    assert [(part.deaths, part.exposure) for part in found.parts] == [(4, 36.0)]

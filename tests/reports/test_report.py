@@ -103,7 +103,7 @@ def test_the_first_story_says_cause_grade_probability_fix_and_what_only_hides_it
     for text in (tell("openmp").markdown.replace("*", "").replace("`", ""), re.sub("<[^>]+>", "", tell("openmp").text)):
         assert "The job dies: SIGABRT in 6 of 15 runs, at step 117 to 951." in text
         assert "Two OpenMP runtimes in one process: two copies of an OpenMP runtime are loaded into one process" in text
-        assert "It takes runtime=two mining=sync." in text
+        assert "It happens only with runtime=two and mining=sync together." in text
         assert "Confirmed, probability 97 %" in text
         assert "runtime=one removes the cause (verified: 5 fresh runs without a death; with 95 % confidence it fails" in text
         assert "Set runtime to one (it was two)" in text
@@ -185,7 +185,7 @@ def test_what_is_not_settled_is_not_called_a_cause(tell: Tell) -> None:
     assert "**The cause is not settled** after 5 runs. First on the list, and no more than suspected:" in text
     assert "No fix was verified. More runs can settle it" in text
     assert "segfault at 18 ip 00007f12" in text
-    assert "in 18 % of the runs (95 % interval 1 % to 58 %)" in text
+    assert "died in 1 of 5 runs (95 % interval 1 % to 58 %)" in text
 
 
 def test_an_unknown_cause_is_said_together_with_the_change_that_survives(tmp_path: Path) -> None:
