@@ -6,6 +6,7 @@ Exit codes: 0 done (also when variants died), 1 the answer is bad (`verify`, `re
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shlex
@@ -241,9 +242,11 @@ def execute(spec: Spec, where: Path, jobs: int | None) -> None:
     from matrix.view import view_for
 
     plan = plan_of(spec, jobs_of(spec, jobs))
-    records.write(where / "plan.json", plan)
+    plan = dataclasses.replace(plan, notices=[*plan.notices, *_secret_notices(spec)])
+    records.write(where / "plan.json", plan, mode=records.PRIVATE)
     if spec.source:
-        records.write_text(where / "spec.yaml", spec.source.read_text(encoding="utf-8", errors="replace"))
+        text = spec.source.read_text(encoding="utf-8", errors="replace")
+        records.write_text(where / "spec.yaml", text, mode=records.PRIVATE)
     click.echo(f"run folder: {where}")
     for part in where.glob(".*.part"):  # of a tool that was killed while it wrote
         part.unlink()
@@ -272,6 +275,21 @@ def execute(spec: Spec, where: Path, jobs: int | None) -> None:
     if planner.edited:
         sys.exit(SURROUNDINGS)
     click.echo(f"report: {where / 'report.html'}  {where / 'report.md'}")
+
+
+def _secret_notices(spec: Spec) -> list[str]:
+    """Say that the run folder holds the secrets that the runs are given."""
+    from matrix.assembly import command
+    from matrix.propose.masks import masked
+
+    words = [*command(spec.run.command), *(f"{name}={value}" for name, value in spec.run.env.items())]
+    given = masked(words)[1]
+    if not given:
+        return []
+    return [
+        f"spec.yaml, plan.json and the attempts hold what is given with {', '.join(given)} in clear, as the runs need it; only you may "
+        "read them. The report and launch.sh do not hold it"
+    ]
 
 
 def resume_command() -> str:

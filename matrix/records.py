@@ -903,9 +903,12 @@ def read(kind: type[T], path: Path) -> T:
     return from_json(kind, path.read_bytes())
 
 
-def write(path: Path | str, record: Any, *, sync: bool = True) -> None:
+PRIVATE = 0o600  # of a file that may hold a secret, and a copy of which keeps the mode
+
+
+def write(path: Path | str, record: Any, *, sync: bool = True, mode: int = 0o666) -> None:
     """Write one record file whole or not at all."""
-    write_text(path, to_json(record), sync=sync)
+    write_text(path, to_json(record), sync=sync, mode=mode)
 
 
 def write_text(path: Path | str, text: str, *, sync: bool = True, mode: int = 0o666, errors: str = "backslashreplace") -> None:

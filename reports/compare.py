@@ -14,6 +14,7 @@ from reports.cells import rows
 from reports.decision import Choice, choices
 from reports.exports import configuration
 from reports.folder import RunFolder, load
+from reports.handout import handed_out
 from reports.hazard import upper_share
 from reports.head import headline, label
 from reports.launch import cell_key
@@ -31,8 +32,9 @@ def compare(before: Path, after: Path) -> list[Path]:
 
     Raises FileNotFoundError when one of the folders is not there, OSError when it cannot be written.
     """
-    model = comparison(load(Path(before)), load(Path(after)))
-    texts = {"compare.md": to_markdown(model), "compare.html": to_html(model)}
+    folders = load(Path(before)), load(Path(after))
+    model = comparison(*folders)
+    texts = handed_out(folders, {"compare.md": to_markdown(model), "compare.html": to_html(model)})
     for name, text in texts.items():
         write_text(Path(after) / name, text)
     return [Path(after) / name for name in texts]
@@ -40,9 +42,11 @@ def compare(before: Path, after: Path) -> list[Path]:
 
 def compare_json(before: Path, after: Path) -> str:
     """The configurations of both runs side by side; null where one run has none."""
-    found = _pairs(load(Path(before)), load(Path(after)))
+    folders = load(Path(before)), load(Path(after))
+    found = _pairs(*folders)
     sides = [{"before": _figures(old), "after": _figures(new)} for old, new in found]
-    return json.dumps({"schema": "matrix.comparison/1", "configurations": sides}, default=vars, indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps({"schema": "matrix.comparison/1", "configurations": sides}, default=vars, indent=1, ensure_ascii=False) + "\n"
+    return handed_out(folders, {"compare.json": text})["compare.json"]
 
 
 def _figures(choice: Choice | None) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from reports.attempts import AttemptRow, attempt_rows
 from reports.cells import CellRow, outcome, rows
 from reports.decision import Choice, choices, decision
 from reports.folder import RunFolder, load
+from reports.handout import handed_out
 from reports.head import headline, label, verdict_lines
 from reports.model import Line, Row, Section, Span, Table
 from reports.render_markdown import blocks_to_markdown, escape, inline
@@ -27,8 +28,10 @@ SUMMARY_ROWS = 20
 
 
 def export(run_dir: Path, form: str) -> str:
-    """The run as json, csv, junit or summary.  Raises FileNotFoundError when there is no such folder."""
-    return FORMS[form](load(Path(run_dir)))
+    """The run as json, csv, junit or summary, without secrets.  Raises FileNotFoundError when there is no such folder."""
+    folder = load(Path(run_dir))
+    name = f"report.{SUFFIXES[form]}"
+    return handed_out([folder], {name: FORMS[form](folder)})[name]
 
 
 # ------------------------------------------------------------------ JSON and CSV
@@ -145,4 +148,5 @@ def _shortened(section: Section) -> Section:
     return Section(section.id, section.title, [Table(table.caption, table.columns[:-1], kept, table.numeric)])
 
 
+SUFFIXES = {"json": "json", "csv": "csv", "junit": "xml", "summary": "md"}
 FORMS: dict[str, Callable[[RunFolder], str]] = {"json": to_json, "csv": to_csv, "junit": to_junit, "summary": to_summary}

@@ -10,10 +10,14 @@ import shlex
 from matrix.records import Attempt, Cell, Fix, Observation
 from reports.ending import ending
 from reports.folder import AttemptFolder, RunFolder
+from reports.redact.command import Secrets, secrets_in_command
 from reports.text import at_most, clean_runs, duration, one_line, plural
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OUT = "\ue000"  # stands for the attempt's folder until everything else is quoted; a private character that no command line holds
+
+_SECRET = "\ue001"  # stands before and after the name of the variable that a secret is taken from
+_INSERTED = re.compile(f"({_OUT}|{_SECRET}[A-Z0-9_]+{_SECRET})", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,7 +73,10 @@ def fixed_runs(folder: RunFolder, fix: Fix) -> list[tuple[AttemptFolder, Observa
 def _body(folder: RunFolder, attempt: Attempt, fix: Fix) -> str:
     env = {name: _without_folder(value, folder, attempt) for name, value in {**attempt.env, **fix.env}.items()}
     argv = [_without_folder(word, folder, attempt) for word in attempt.argv]
-    lines = ["set -eu"]
+    secrets = secrets_in_command(argv, env)
+    env = {name: _without_secrets(value, secrets) for name, value in env.items()}
+    argv = [_without_secrets(word, secrets) for word in argv]
+    lines = ["set -eu", *(f': "${{{name}:?set {name} first: the report keeps no secret}}"' for name in secrets.values())]
     if any(_OUT in word for word in [*argv, *env.values()]):
         lines += ["out=${1:-run-$(date +%Y%m%d-%H%M%S)}  # where this run writes", 'mkdir -p -- "$out"', 'out=$(cd -- "$out" && pwd)']
     cwd = _without_folder(attempt.cwd, folder, attempt)
@@ -89,8 +96,19 @@ def _command(argv: list[str]) -> str:
 
 
 def _quoted(word: str) -> str:
-    """The word for a shell; the attempt's folder becomes "$out"."""
-    return '"$out"'.join(shlex.quote(part) if part else "" for part in word.split(_OUT)) or "''"
+    """The word for a shell; the attempt's folder becomes "$out", a secret the variable that holds it."""
+    parts = [part for part in _INSERTED.split(word) if part]
+    return "".join(_inserted(part) if _INSERTED.fullmatch(part) else shlex.quote(part) for part in parts) or "''"
+
+
+def _inserted(part: str) -> str:
+    return '"$out"' if part == _OUT else f'"${{{part.strip(_SECRET)}}}"'
+
+
+def _without_secrets(word: str, secrets: Secrets) -> str:
+    for secret, name in secrets.items():
+        word = word.replace(secret, f"{_SECRET}{name}{_SECRET}")
+    return word
 
 
 def _without_folder(word: str, folder: RunFolder, attempt: Attempt) -> str:

@@ -33,7 +33,7 @@ def write(found: Autopsy) -> Path:
     for file, text in _texts(found).items():
         records.write_text(attempt / file, text)
     records.write(attempt / "attempt.json", found.attempt)
-    records.write(where / "plan.json", _plan(found, name))
+    records.write(where / "plan.json", _plan(found, name), mode=records.PRIVATE)
     records.write(where / "verdict.json", _verdict(found, name))
     records.write(attempt / "observation.json", found.observation)
     return where

@@ -31,7 +31,6 @@ from matrix.watch.attached import Attached
 from matrix.watch.launch import Launched
 from matrix.watch.recorder import Options, Recorder, Seen, begin
 
-PRIVATE = 0o600  # the command may hold a secret, and a copy of the file keeps the mode
 LONGEST_NAME = 60  # of a folder of runs
 SEVERAL = {"RANK": "WORLD_SIZE", "SLURM_PROCID": "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK": "OMPI_COMM_WORLD_SIZE", "PMI_RANK": "PMI_SIZE"}
 LARGEST_CORE = 2 << 30  # a larger one takes too long; of it the notes are read, which say what was mapped
@@ -89,7 +88,7 @@ class Run:
         self.argv, self.cwd, self.env, self.options = list(argv), cwd, env, options
         self.name = self.where.parent.name
         self.notes = Notes(self.where / "watch.log", who(rank_of(os.environ)))
-        records.write_text(self.where / "spec.yaml", proposal.as_it_was(self.name, argv, cwd, env), mode=PRIVATE)
+        records.write_text(self.where / "spec.yaml", proposal.as_it_was(self.name, argv, cwd, env), mode=records.PRIVATE)
         self.spec: Spec = load_spec(self.where / "spec.yaml")
         attempt, _ = Assembly(self.spec, self.where).attempt(1, judgement.trial(self.spec), None)
         self.attempt: Attempt = dataclasses.replace(attempt, argv=list(argv), cwd=cwd)
@@ -99,7 +98,7 @@ class Run:
 
     def plan(self, notices: Sequence[str]) -> None:
         plan = dataclasses.replace(plan_of(self.spec, 1), strategy="watch", notices=list(notices), command=self.argv)
-        records.write(self.where / "plan.json", plan)
+        records.write(self.where / "plan.json", plan, mode=records.PRIVATE)
 
     def finish(self, raw: Raw, seen: Seen, unknown: str) -> Done:
         """Everything from the last byte to the verdict."""
@@ -139,7 +138,7 @@ class Run:
         except CannotPropose as problem:
             self.notes.say(f"no specification is proposed: {problem}", False)
             return None
-        records.write_text(path, text, mode=PRIVATE)
+        records.write_text(path, text, mode=records.PRIVATE)
         if given := masked(self.argv)[1]:
             self.notes.say(f"{path.name} and the run folder hold what is given with {', '.join(given)} in clear, as runs need it", False)
         return path

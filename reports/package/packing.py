@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import getpass
 import hashlib
 import json
 import os
-import platform
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,8 +18,9 @@ from reports.package.choose import Chosen, choose
 from reports.package.contents import Entry, Wish, contents
 from reports.package.environment import collect
 from reports.package.manifest import Held, Missing
-from reports.redact import Known, Leak, Redactor, leaks, names_of
+from reports.redact import Leak, Redactor, leaks, names_of_here
 from reports.redact.source import is_source, structure_of
+from reports.redact.vault import MARK
 
 CAP_BYTES = 100 << 20  # of the unpacked package
 REDACTION = "REDACTION.md"
@@ -65,6 +64,7 @@ def draft(run: Path, wish: Wish, *, cap_bytes: int = CAP_BYTES, environment: Map
     chosen = choose(folder)
     facts = _environment(folder, chosen, environment)
     entries, missing = contents(folder, chosen, wish, facts)
+    entries = _with_raw_report(run, entries)
     kept: list[Entry] = []
     left = cap_bytes
     for entry in entries:
@@ -79,7 +79,7 @@ def draft(run: Path, wish: Wish, *, cap_bytes: int = CAP_BYTES, environment: Map
 
 def pack(found: Draft, target: Path, *, environment: Mapping[str, str], progress: Progress = lambda *_: None) -> Path:
     """Write the package whole or not at all.  Raises LeakFound, and OSError when it cannot be written."""
-    redactor = Redactor(known_names(), environment)
+    redactor = Redactor(names_of_here(), environment)
     done, total = 0, 2 * found.size
     for entry in found.entries:
         if entry.is_ours:
@@ -175,15 +175,6 @@ def redaction_report(redactor: Redactor) -> str:
     return "\n".join([*lines, ""])
 
 
-def known_names() -> Known:
-    """Who and where we are."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = ""
-    return names_of([user, Path.home().name], [platform.node()])
-
-
 def _report(run: Path) -> None:
     """The report is older than the verdict when the run was interrupted before it was written."""
     from reports.writing import write
@@ -191,6 +182,17 @@ def _report(run: Path) -> None:
     page, verdict = run / "report.html", run / "verdict.json"
     if not page.exists() or (verdict.exists() and verdict.stat().st_mtime_ns > page.stat().st_mtime_ns):
         write(run)
+
+
+def _with_raw_report(run: Path, entries: list[Entry]) -> list[Entry]:
+    """The report on disk has tokens of its own, so it is made again: the same value has the same token everywhere in a package."""
+    from reports.writing import render
+
+    page = run / "report.md"
+    if not page.is_file() or MARK not in page.read_text(errors="replace"):
+        return entries
+    raw = {name: text.encode(errors="surrogateescape") for name, text in render(run).items()}
+    return [dataclasses.replace(entry, content=raw.get(entry.name, entry.content)) for entry in entries]
 
 
 def _environment(folder: RunFolder, chosen: Chosen, environment: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -5,8 +5,8 @@ nothing well kept does this for logs, records and command lines while it spares 
 symbols, versions and addresses.
 """
 
-from reports.redact.identity import Known, names_of
+from reports.redact.identity import Known, names_of, names_of_here
 from reports.redact.redactor import Redactor
 from reports.redact.scan import Leak, leaks
 
-__all__ = ["Known", "Leak", "Redactor", "leaks", "names_of"]
+__all__ = ["Known", "Leak", "Redactor", "leaks", "names_of", "names_of_here"]

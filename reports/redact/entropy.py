@@ -18,6 +18,7 @@ _CHECKSUM_BEFORE = re.compile(
     r"[\w\])\"' ]{0,12}[:=~\s\"'-]{0,4}\Z"
 )
 _SYMBOL = re.compile(r"_{1,2}Z[A-Z0-9]|_R[A-Z]|\?\w|PyInit_|__pyx_")  # mangled names of C++, Rust, MSVC and Cython
+_NAMED_DIGEST = re.compile(r"sha(?:256|384|512)-[A-Za-z0-9+/]{40,}={0,2}")  # as a page or a lock file names a script
 _LIBRARY_AFTER = re.compile(r"\.(?:so|dylib|dll|pyd|pyc|whl|a)\b")
 _TAG = re.compile(r"(?:^|[_-])(?:cp3\d+|py[23]|manylinux|musllinux|macosx|linux|win|x86_64|aarch64|arm64|amd64|cu\d{2,3}|sse\d|avx)")
 
@@ -65,6 +66,6 @@ def _is_of_words(body: str) -> bool:
 
 def is_technical(word: str, before: str, after: str) -> bool:
     """Whether a random-looking word is one that diagnosis needs; `before` and `after` are the text around it."""
-    if _SYMBOL.match(word) or _TAG.search(word) or _LIBRARY_AFTER.match(after):
+    if _SYMBOL.match(word) or _NAMED_DIGEST.fullmatch(word) or _TAG.search(word) or _LIBRARY_AFTER.match(after):
         return True
     return bool(_CHECKSUM_BEFORE.search(before))

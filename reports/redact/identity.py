@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
+import getpass
 import ipaddress
 import keyword
+import platform
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from reports.redact.hits import Hit
 
@@ -219,3 +222,12 @@ def names_of(users: Iterable[str], hosts: Iterable[str]) -> Known:
     """Hosts also by the short form of their name."""
     full = {host for host in hosts if host}
     return Known(users=frozenset(filter(None, users)), hosts=frozenset(full | {host.partition(".")[0] for host in full}))
+
+
+def names_of_here() -> Known:
+    """Who and where we are."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = ""
+    return names_of([user, Path.home().name], [platform.node()])

@@ -110,6 +110,8 @@ def _value(text: str, start: int, name: str, found: re.Match[str]) -> Iterator[H
     if group == "quoted" and _BETWEEN_TEXTS.match(value):
         return
     strength = strength_of(name)
+    if text[max(0, start - 2) : start + 1].startswith("${") and value.startswith("?"):  # what a shell says of an empty variable
+        return
     if "==" in sep and value[:1].isdigit():  # a pinned package
         return
     if sep.strip("\"'`\\] \t") in ("", ",") and not _may_be_apart(text, start, name, sep, found):

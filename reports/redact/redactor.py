@@ -32,11 +32,13 @@ LARGEST_DOCUMENT = 16 << 20  # bytes of JSON or YAML that are parsed; the text o
 SHORTEST_IN_REPORT = 4  # our own texts hold so few ordinary words that short passwords can be taken out wherever they stand
 DOCUMENTS = (".json", ".jsonl", ".yaml", ".yml")
 IMAGES = (".png", ".jpg", ".jpeg", ".svg")
-WRITTEN_BY_US = (".md", ".html")
+WRITTEN_BY_US = (".md", ".html", "report.json", "report.csv", "report.xml", "compare.json")
 JSON = (".json", ".jsonl", ".ipynb")
+YAML = (".yaml", ".yml")
 AS_WRITTEN = (*SUFFIXES, *JSON, ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".sh")  # lines end where their author ended them
 _JSON_TEXT = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _JSON_SIGNS = re.compile(r'["\[\]{},\s]|^(?:true|false|null)$')
+_PAGE_CODE = re.compile(r"<script>.*?</script>|<style>.*?</style>", re.DOTALL)  # of our own templates: the page names a hash of its script
 _NUMBER = re.compile(r"-?\d[\d.eE+-]*")
 _END_OF_LINE = re.compile(r"(?<![A-Za-z0-9+/=_-])\n|\n(?![A-Za-z0-9+/=_-])")
 _CUTS = re.compile(f"{TERMINAL.pattern}|{BREAK.pattern}")
@@ -85,8 +87,8 @@ class Redactor:
             self.vault.spare("", names)
 
     def _blocks(self, name: str, stream: BinaryIO) -> Iterator[str]:
-        """A source is looked at whole, for a text in it may be of many lines."""
-        if name.endswith(SUFFIXES) or stream.read(2) == b"#!":
+        """A source and a page are looked at whole, for a text or a script in them may be of many lines."""
+        if name.endswith((*SUFFIXES, ".html")) or stream.read(2) == b"#!":
             stream.seek(0)
             yield stream.read().decode(errors="surrogateescape")
             return
@@ -98,7 +100,7 @@ class Redactor:
         parts = parts_of(text) if is_source(name, text) else None
         hits = find(text, self._identities, may_be_wrapped=not name.endswith(AS_WRITTEN), is_source=parts is not None)
         if parts is None:
-            return hits
+            return _outside_page_code(text, hits) if name.endswith(".html") else hits
         keys = [hit for hit in _outside(hits, parts) if hit.kind in KINDS]
         return sorted([*(hit for hit, _ in within(text, hits, parts)), *keys])
 
@@ -110,6 +112,8 @@ class Redactor:
 
     def _remember(self, kind: str, value: str) -> None:
         self.vault.token(kind, value)
+        if kind == "url-password" and (password := value.partition(":")[2]):  # the program may print it without the address
+            self.vault.token("password", password)
         if kind in IDENTITIES:
             self._identities.learn(kind, value)
 
@@ -133,6 +137,8 @@ class Redactor:
             return self._in_source(name, text, hits, literals)
         if name.endswith(JSON):
             return self._in_json(name, text, hits)
+        if name.endswith(".html"):
+            hits = _outside_page_code(text, hits)
         after = self._replaced(name, text, hits)
         if hits and not parses(name, after) and parses(name, text):
             bare = [text[hit.start - 1 : hit.start] not in "\"'`" for hit in hits]
@@ -226,8 +232,10 @@ class Redactor:
 
     def _short(self, name: str, text: str) -> Iterator[Hit]:
         """Short secrets: as whole strings in the document that named them, as whole words in our own texts."""
+        before, after = ("(?<=[\\s,\\[\"'])", "(?=[\\s,\\]}\"']|$)") if name.endswith(YAML) else ('(?<=")', '(?=")')
         for value in sorted(self._quoted.get(name, ())):
-            yield from (Hit(start + 1, start + 1 + len(value), "named-secret") for start in _positions(text, f'"{value}"'))
+            whole = re.compile(f"{before}{re.escape(value)}{after}")
+            yield from (Hit(*found.span(), "named-secret") for found in whole.finditer(text))
         if name.endswith(WRITTEN_BY_US):
             for value in self._named_short():
                 word = re.compile(rf"(?<!\w){re.escape(value)}(?!\w)")
@@ -245,6 +253,10 @@ def _outside(hits: list[Hit], parts: list[Part]) -> Iterator[Hit]:
         before = bisect.bisect_left(starts, hit.end)
         if not before or parts[before - 1].end <= hit.start:
             yield hit
+
+
+def _outside_page_code(text: str, hits: list[Hit]) -> list[Hit]:
+    return list(_outside(hits, [Part(*found.span()) for found in _PAGE_CODE.finditer(text)]))
 
 
 def blocks(stream: BinaryIO) -> Iterator[str]:
@@ -269,13 +281,6 @@ def _cut(text: str) -> int:
     cut = ends[-1] if ends else text.rfind(" ", max(0, last - HELD_BACK), last) + 1 or last
     begun = text.rfind("-----BEGIN ", max(0, cut - LONGEST_KEY), cut)
     return begun if begun > 0 and text.find("-----END ", begun, cut) < 0 else cut
-
-
-def _positions(text: str, needle: str) -> Iterator[int]:
-    position = text.find(needle)
-    while position >= 0:
-        yield position
-        position = text.find(needle, position + len(needle))
 
 
 def _value(text: str, hit: Hit) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,7 @@ from reports.redact.named import is_secret, strength_of
 
 Found = tuple[str, str]  # kind and value
 DEEPEST = 200
+_OPTION = re.compile(r"[\w.-]{1,80}")  # --password=x, PASSWORD=x
 _ESCAPED = frozenset('\n\t\r"\\')
 
 
@@ -78,6 +80,9 @@ def _yaml(text: str) -> Iterator[Any]:
 def _walk(node: Any, name: str, identities: Identities, deeper: int, found: list[Found]) -> None:
     if isinstance(node, str):
         _scalar(node, name, found)
+        option, _, value = node.partition("=")
+        if value and _OPTION.fullmatch(option):
+            _scalar(value, option, found)
         if not _ESCAPED.isdisjoint(node):
             found += ((hit.kind, node[hit.start : hit.end]) for hit in find(node, identities))
     elif deeper and isinstance(node, dict):

@@ -15,7 +15,7 @@ from reports.redact.glance import flat
 MARK = "REDACTED"
 IDENTITIES = frozenset({"user", "host", "ip", "mac", "email"})  # the other kinds are secrets
 TOKEN = re.compile(rf"{MARK}[- ][a-z0-9-]+-\d+(?:-é)?")
-SHORTEST_TWO_CLASSES, SHORTEST_ONE_CLASS = 6, 16  # a shorter value may be an ordinary word, so it is only replaced where it was recognised
+SHORTEST_TWO_CLASSES, SHORTEST_ONE_CLASS = 6, 12  # a shorter value may be an ordinary word, so it is only replaced where it was recognised
 FEW_NEEDLES = 200  # more of them are looked up by their first letters
 SHORTEST_LINE = 20  # of a secret of several lines: shorter lines of it mean nothing alone
 _MARKDOWN = re.compile(r"([\\`*\[\]<|~$])")
