@@ -20,8 +20,9 @@ LONGEST_PREFIX = 200
 MOST_FIELDS = 5
 KEPT = 20  # sightings before a form is believed
 
-STAMP = r"\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?)?Z?|\d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?"
+STAMP = r"(?:\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{4}|\d\d/\d\d(?= +\d\d?:\d\d:))(?:[T ]\d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?)?Z?|\d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?"
 FIGURE = r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?(?![A-Za-z_])|\b(?:nan|inf)\b"
+DATE = re.compile(STAMP)
 TOKEN = re.compile(rf"(?P<stamp>{STAMP})|(?P<word>[A-Za-z_]\w*)|(?P<figure>{FIGURE})|(?P<space>\s+)|(?P<sign>.)", re.I)
 WHOLE = re.compile(r"(?<![\w.:/%-])(?P<step>\d{1,9})(?:\s*(?:/|of)\s*(?P<total>\d{1,9}))?(?![\w:]|\.\d|\s*%|-\d)")
 LAST_WORD = re.compile(r"([A-Za-z]+)\W*$")
@@ -133,7 +134,10 @@ class StepLearner:
     def _fields(self, line: str, at_s: float) -> list[tuple[Form, Seen]]:
         """Each whole number of the line that may be a step, with its form."""
         found = []
+        stamps = [stamp.span() for stamp in DATE.finditer(line)]
         for match in list(WHOLE.finditer(line[: LONGEST_PREFIX + 30]))[:MOST_FIELDS]:
+            if any(start <= match.start() < end for start, end in stamps):
+                continue
             prefix = line[: match.start()]
             word = LAST_WORD.search(prefix)
             if len(prefix) > LONGEST_PREFIX or (word and NO_STEPS.match(word[1])):

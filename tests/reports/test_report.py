@@ -185,7 +185,7 @@ def test_what_is_not_settled_is_not_called_a_cause(tell: Tell) -> None:
     assert "**The cause is not settled** after 5 runs. First on the list, and no more than suspected:" in text
     assert "No fix was verified. More runs can settle it" in text
     assert "segfault at 18 ip 00007f12" in text
-    assert "died in 1 of 5 runs (95 % interval 1 % to 58 %)" in text
+    assert "died in 1 of 3 runs (95 % interval 1 % to 58 %)" in text
 
 
 def test_an_unknown_cause_is_said_together_with_the_change_that_survives(tmp_path: Path) -> None:
