@@ -20,7 +20,9 @@ LONGEST_PREFIX = 200
 MOST_FIELDS = 5
 KEPT = 20  # sightings before a form is believed
 
-STAMP = r"(?:\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{4}|\d\d/\d\d(?= +\d\d?:\d\d:))(?:[T ]\d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?)?Z?|\d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?"
+DAY = r"\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?[-/.]\d{4}|\d\d/\d\d(?= +\d\d?:\d\d:)"
+CLOCK = r"\d\d?:\d\d(?::\d\d)?(?:[.,]\d+)?"
+STAMP = rf"(?:{DAY})(?:[T ]{CLOCK})?Z?|{CLOCK}"
 FIGURE = r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?(?![A-Za-z_])|\b(?:nan|inf)\b"
 DATE = re.compile(STAMP)
 TOKEN = re.compile(rf"(?P<stamp>{STAMP})|(?P<word>[A-Za-z_]\w*)|(?P<figure>{FIGURE})|(?P<space>\s+)|(?P<sign>.)", re.I)
