@@ -19,12 +19,22 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 
+from matrix.evidence.log import python_error
 from matrix.propose.declared import declared_options, options_of_globals
 from matrix.propose.usage import Option, options, subcommands
 from matrix.propose.words import CommandLine
 from matrix.spec.fingerprint import own_files
 
 HELP_S = 120.0  # importing a framework took 40 s on a busy machine
+NOT_THERE = 44
+FIND_MODULE = f"""
+import importlib.util, sys
+try:
+    found = importlib.util.find_spec(sys.argv[1])
+except ModuleNotFoundError as problem:
+    found = None if sys.argv[1].startswith(problem.name or "?") else problem
+sys.exit({NOT_THERE} if found is None else 0)
+"""
 MOST_BYTES = 1 << 20
 MOST_FILES = 40
 # Calls that read the command line.  An import alone proves nothing: notebooks use argparse.Namespace.
@@ -161,6 +171,18 @@ def package_folders(command: CommandLine, env: Mapping[str, str]) -> list[Path]:
     return [path for path in found if path.name in ("site-packages", "dist-packages") and path.is_dir()]
 
 
+def module_is_there(command: CommandLine, cwd: Path, env: Mapping[str, str]) -> bool:
+    """False if the command's interpreter, started in that folder, finds no such module; True where that cannot be asked."""
+    own = any(path.suffix == ".py" for path in own_files(["python", "-m", command.target], cwd))
+    if own or _installed_files(command, (), env):
+        return True
+    asked = [_interpreter_of(command, env), "-c", FIND_MODULE, command.target]
+    try:
+        return subprocess.run(asked, cwd=cwd, env=dict(env), capture_output=True, timeout=HELP_S).returncode != NOT_THERE
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+
+
 def _interpreter_of(command: CommandLine, env: Mapping[str, str]) -> str:
     """Return the interpreter that runs the command: named in it, in the first line of its program, or the first on PATH."""
     if not command.interpreter and (program := shutil.which(command.words[command.start], path=env.get("PATH"))):
@@ -181,8 +203,8 @@ def _search_path(python: str, env: tuple[tuple[str, str], ...]) -> list[str]:
 
 
 # ------------------------------------------------------------------ --help
-def described_options(command: CommandLine, sources: Sources, cwd: Path, env: Mapping[str, str]) -> list[Option]:
-    """The options that the program's --help lists; [] when it cannot be had.
+def described_options(command: CommandLine, sources: Sources, cwd: Path, env: Mapping[str, str]) -> tuple[list[Option], str]:
+    """The options that the program's --help lists, and the exception that kept it from answering; "" when none did.
 
     It is asked with the words in front of the first flag (a subcommand may be among them), and once more with a subcommand
     that comes later.
@@ -190,9 +212,11 @@ def described_options(command: CommandLine, sources: Sources, cwd: Path, env: Ma
     entry = [*_starting_words(command, env), *(_leading(command.arguments) if sources.words_are_safe else ())]
     text = _help(entry, cwd, env)
     later = next((at for at, word in enumerate(command.arguments) if word in subcommands(text)), None)
-    if later is None or command.arguments[later] in entry:
-        return options(text)
-    return options(text) + options(_help([*_starting_words(command, env), *command.arguments[: later + 1]], cwd, env))
+    found = options(text)
+    if later is not None and command.arguments[later] not in entry:
+        found += options(_help([*_starting_words(command, env), *command.arguments[: later + 1]], cwd, env))
+    error = python_error(text) if not found else None
+    return found, f"{error.type}: {error.message}" if error else ""
 
 
 def _starting_words(command: CommandLine, env: Mapping[str, str]) -> list[str]:
@@ -236,4 +260,5 @@ def _help(entry: list[str], cwd: Path, env: Mapping[str, str]) -> str:
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
         output.seek(0)
-        return output.read(MOST_BYTES).decode("utf-8", "replace") if status in (0, 1) else ""  # absl's helps end with 1
+        text = output.read(MOST_BYTES).decode("utf-8", "replace")
+        return text if status in (0, 1) else ""  # absl's helps end with 1

@@ -72,8 +72,7 @@ def _said(made: Draft) -> Iterator[str]:
     from matrix.evidence.own_limits import limits_for_specification
     from matrix.propose.limits import limit_text
 
-    asked = f"; its --help lists {made.options} options" if made.options else "; its --help was not understood" if made.asked_help else ""
-    yield f"{made.command.kind} {made.command.target}{asked}"
+    yield f"{made.command.kind} {made.command.target}{_about_options(made)}"
     if made.facts:
         from matrix.propose.text import what_it_showed
 
@@ -90,6 +89,17 @@ def _said(made: Draft) -> Iterator[str]:
     if made.unmoved:
         yield f"  written where the job runs, as no option moves it: {', '.join(made.unmoved[:5])} (run puts the old content back)"
     yield f"  length: {made.rewritten.length or 'no flag was found: runs are ended after the step that is asked for'}"
+
+
+def _about_options(made: Draft) -> str:
+    """Say where the program's options are known from."""
+    if made.options:
+        return f"; its --help lists {made.options} options"
+    declared = f"; its sources declare {made.declared} options" if made.declared else ""
+    if not made.asked_help:
+        return declared
+    why = f" ({made.no_help[:100]})" if made.no_help else ""
+    return f"; its --help could not be had{why}{declared}"
 
 
 def _not_varied(made: Draft) -> Iterator[str]:

@@ -13,13 +13,14 @@ from pathlib import Path
 
 from matrix.evidence.runtimes import REGISTERING, identify
 from matrix.propose.amounts import why_fixed
-from matrix.propose.ask import Sources, described_options, package_folders
-from matrix.propose.declared import with_declared
+from matrix.propose.ask import Sources, described_options, module_is_there, package_folders
+from matrix.propose.declared import literal_globals, with_declared
 from matrix.propose.facts import Facts
 from matrix.propose.masks import is_secret, masked
 from matrix.propose.places import Place, escaped, written_places
 from matrix.propose.proposals import DUPLICATE_OK, MOST_COMMENTS, THREAD_VARIABLES, Machine, Proposal, active, folder_axis, proposals
 from matrix.propose.rewrite import Rewritten, rewrite
+from matrix.propose.roles import role_of
 from matrix.propose.settings import (
     ConfigFile,
     Setting,
@@ -32,7 +33,7 @@ from matrix.propose.settings import (
 )
 from matrix.propose.steering import axes_for_words, openmp_axis, steered
 from matrix.propose.usage import Option
-from matrix.propose.words import CommandLine, read, variables_in_front
+from matrix.propose.words import PYTHON, CommandLine, read, variables_in_front
 from matrix.spec import devices, fields
 
 SHELL_SIGNS = frozenset(("|", "||", "&&", ";", "&", ">", ">>", "<", "2>&1", "2>", "&>"))
@@ -68,7 +69,10 @@ class Draft:
     config: ConfigFile | None
     facts: Facts | None
     asked_help: bool  # --help was run
+    no_help: str  # the exception that it ended with
     options: int  # that it listed
+    declared: int  # options that only the sources tell
+    constants: list[str]  # "batch_size = 16": what the script itself sets and no option does
     rich_bar: bool  # its progress is drawn by rich, which needs a terminal
     wandb: bool  # its sources mention Weights & Biases
 
@@ -100,7 +104,7 @@ def draft(
     _check(command, cwd, env)
     sources = Sources(command, cwd, env)
     asks = sources.parse_options if run_help is None else run_help
-    helped = described_options(command, sources, cwd, env) if asks and command.kind != "code" else []
+    helped, no_help = described_options(command, sources, cwd, env) if asks and command.kind != "code" else ([], "")
     options = with_declared(helped, sources.declared_options() if command.kind != "code" else [])
     config, settings = _settings(command, options, sources, cwd, env)
     facts = _held_against_the_command(facts, settings)
@@ -128,6 +132,9 @@ def draft(
         config=config,
         facts=facts,
         asked_help=asks,
+        no_help=no_help,
+        declared=len(options) if not helped else 0,
+        constants=_constants(sources, command),
         options=len(helped),
         rich_bar=not (facts and (facts.steps_seen or facts.progress)) and _draws_with_rich(sources, packages),
         wandb=sources.mention(r"\bwandb\b"),
@@ -166,8 +173,30 @@ def _check(command: CommandLine, cwd: Path, env: Mapping[str, str]) -> None:
         where = f"in {cwd}" if os.sep in program else "on PATH"
         hint = f"; write: python {program}" if program.endswith(".py") else "; give the full path of the program"
         raise CannotPropose(f"{program!r} was not found {where}, or is not executable{hint}")
+    if command.kind == "program" and _starts_nothing(command):
+        raise CannotPropose(f"{command.target} starts nothing: name the script, or -m and the module, as you launch it")
+    if command.kind == "module" and not module_is_there(command, cwd, env):
+        where = "start init in the folder, and with the interpreter, that the job is started with"
+        raise CannotPropose(f"there is no module {command.target} for {command.interpreter or 'the launcher'} in {cwd}; {where}")
     if command.kind in ("script", "shell") and command.own > command.start + 1 and not (cwd / command.target).exists():
         raise CannotPropose(f"there is no {cwd / command.target}; start init in the folder from which the job is started")
+
+
+def _constants(sources: Sources, command: CommandLine) -> list[str]:
+    """Names at the top of the script that set what would be worth varying, with their values."""
+    if command.kind != "script" or sources.installed:
+        return []
+    known = ("batch", "accum", "workers", "threads", "precision", "device")
+    return [f"{name} = {value}" for name, value in literal_globals(sources.script).items() if role_of(name) in known]
+
+
+def _starts_nothing(command: CommandLine) -> bool:
+    """True of an interpreter, or a launcher, that no program follows."""
+    rest = command.words[command.start + 1 :]
+    if PYTHON.fullmatch(Path(command.target).name):
+        return not rest or rest[-1] in ("-m", "-c")
+    start, end = command.launching
+    return bool(command.launcher) and all(word.startswith("-") for word in command.words[start : max(start, end)])
 
 
 def _settings(
@@ -248,6 +277,7 @@ def _machine(packages: Sequence[Path], env: Mapping[str, str], facts: Facts | No
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     seen = facts.openmp_runtimes if facts else ()
     return Machine(
+        cpus=cpus,
         threads=int(threads) if re.fullmatch(r"[1-9]\d{0,4}", threads) else cpus,
         accelerator=next((name for name in ("cuda", "mps") if _is_here(name)), None),
         openmp_runtimes=seen or _installed_runtimes(tuple(packages)),

@@ -16,6 +16,7 @@ from matrix.spec.placeholders import escape
 MOST_ACTIVE = 7
 MOST_COMMENTS = 12
 MOST_CHOICES = 6
+MANY_TIMES = 4
 NEED_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context")  # torch refuses them without worker processes
 OFF = ("off", "no", "none", "never", "false", "disabled", "0")
 TRUTHS = {"true": "False", "false": "True", "1": "0", "0": "1", "yes": "no", "no": "yes", "on": "off", "off": "on"}
@@ -46,6 +47,7 @@ class Proposal:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
     threads: int  # what an OpenMP runtime would start by itself
+    cpus: int = 1  # processors that the job may use
     accelerator: str | None = None  # "cuda", "mps"; None: there is none
     openmp_runtimes: tuple[str, ...] = ()  # files of those that refuse each other, of the program's interpreter
     duplicate_ok: bool = False  # the shell lets them run side by side
@@ -254,9 +256,11 @@ BUILDERS: dict[Role, Callable[[Setting, Machine], Proposal | None]] = {
 # ------------------------------------------------------------------ what every program has
 def _of_the_environment(machine: Machine, has_flag: bool) -> Iterator[Proposal]:
     most = max(2, machine.threads)
+    too_many = MANY_TIMES * machine.cpus < most  # one thread is slow: as many as processors may do
+    levels = sorted({1, most, *([machine.cpus] if too_many else [])})
     yield Proposal(
         axis="threads",
-        entry={"values": [number("1"), number(str(most))], "env": list(THREAD_VARIABLES)},
+        entry={"values": [number(str(level)) for level in levels], "env": list(THREAD_VARIABLES)},
         bad=number(str(max(1, machine.threads))),
         why="threads of OpenMP, MKL and OpenBLAS: "
         + ("it was seen to fork while several threads were alive" if machine.forked_with_threads else "races, conflicts of runtimes, fork"),

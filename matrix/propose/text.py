@@ -133,6 +133,8 @@ def _not_reachable(draft: Draft) -> Iterator[str]:
     ):
         yield f"{draft.command.target} takes no flags that were recognised: let it read its batch size and workers from flags or"
         yield "environment variables (os.environ), and init finds them"
+        if draft.constants:
+            yield f"set in the source: {', '.join(draft.constants[:6])}"
     config, set_by_axes = draft.config, {plain_name(proposal.axis) for proposal in (*draft.varied, *draft.others)}
     inside = [key for key in (config.values if config else {}) if role_of(key) in ("batch", "workers", "accum", "device", "precision")]
     missing = [key for key in inside if plain_name(key) not in set_by_axes]
@@ -174,7 +176,8 @@ def how_it_ended(facts: Facts) -> str:
     if facts.died is None:
         return "it does not show a death; where it died, write observed: [{cell: {}, died: true}]"
     named = facts.signal or facts.error or ("without a word" if facts.died and not facts.words else "")
-    return ": ".join(part for part in (named, facts.words[0] if facts.words else "") if part)
+    words = (facts.words[0] if facts.words else "").removeprefix(f"{named}: ")
+    return ": ".join(part for part in (named, words) if part)
 
 
 def what_it_showed(facts: Facts) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from matrix.propose import specification
+from matrix.propose import CannotPropose, specification
 from matrix.propose.declared import declared_options, literal_globals
 from matrix.propose.words import launcher_flags, read
 from matrix.spec import Spec, load_spec
+from tests.matrix.command_line import TOOL, environment
 
 PLACES = {"attempt_dir": "HERE", "attempt": "1", "port": "1", "cpu_list": "0", "gpu": ""}
 PARSER = """
@@ -223,3 +225,48 @@ def test_configuration_files_in_three_forms_give_the_values_that_flags_can_chang
     (tmp_path / name).write_text(text)
     spec = proposed(["python", "train.py", "--config", name], tmp_path)
     assert spec.axis("batch-size").values == (4, 8, 16)
+
+
+# ------------------------------------------------------------------ what cannot run, or says nothing
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("torchrun", "torchrun starts nothing: name the script"),
+        ("torchrun --standalone", "torchrun starts nothing"),
+        ("accelerate launch", "accelerate starts nothing"),
+        ("python", "python starts nothing"),
+        ("python -m", "python starts nothing"),
+        ("python -m no_such_package.train --bs 4", "there is no module no_such_package.train"),
+        ("python -m json.toool", "there is no module json.toool"),
+        ("torchrun --nproc_per_node=2 nosuch.py", "nosuch.py"),
+    ],
+)
+def test_a_command_that_cannot_run_is_refused_with_what_to_do(tmp_path: Path, words: str, said: str) -> None:
+    for name in ("torchrun", "accelerate"):
+        program(tmp_path, f"bin/{name}", "#!/bin/sh\nexit 0\n")
+    with pytest.raises(CannotPropose, match=said):
+        proposed(words.split(), tmp_path)
+
+
+@pytest.mark.parametrize("module", ["json.tool", "pkg.train"])
+def test_a_module_of_the_interpreter_or_of_the_folder_is_found(tmp_path: Path, module: str) -> None:
+    program(tmp_path, "pkg/train.py", "print('step 1')\n")
+    assert proposed(["python", "-m", module], tmp_path).name == module.partition(".")[2]
+
+
+def test_why_help_cannot_be_had_and_what_the_script_sets_itself_is_said(tmp_path: Path) -> None:
+    program(tmp_path, "train.py", f"import a_package_that_is_not_here\n{PARSER}")
+    done = subprocess.run([*TOOL, "init", "--", "python", "train.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    first = done.stdout.splitlines()[0]
+    assert "--help could not be had (ModuleNotFoundError: No module named 'a_package_that_is_not_here')" in first
+    assert "its sources declare 3 options" in first
+    program(tmp_path, "plain.py", "batch_size = 2 * 8\nname = 'x'\nnum_workers = 3\n")
+    text = specification(["python", "plain.py"], cwd=tmp_path, env={"PATH": os.environ["PATH"]})
+    assert "# set in the source: batch_size = 16, num_workers = 3" in text
+
+
+def test_of_many_threads_the_number_of_processors_lies_between(tmp_path: Path) -> None:
+    program(tmp_path, "train.py", "print('step 1')\n")
+    spec = proposed(["OMP_NUM_THREADS=3000", "python", "train.py"], tmp_path)
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    assert spec.axis("threads").values == tuple(sorted({1, cpus, 3000})) and spec.known_bad["threads"] == 3000
