@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
+from matrix.diagnosis import shared_positions
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import Cause, finding, remedy
 from matrix.diagnosis.hangs import first_thread, hang_class, threaded_forks
@@ -56,7 +57,6 @@ INNER = 8  # frames from the innermost
 PYTHON_FRAME = re.compile(r"(?:\.py|<\w+>):\d+ in ")
 C_LIBRARIES = ("libc.", "libc-", "libpthread", "libstdc++")
 OF_PYTHON = ("Py", "_Py", "lock_Py", "acquire_timed", "take_gil", "rlock_", "sem_", "SemLock")  # functions of the interpreter that wait
-DIGITS = re.compile(r"\d+")  # of process ids and random names in a path: these differ from run to run
 LOST = "lock that no thread holds after fork"
 
 
@@ -70,8 +70,7 @@ def findings(case: Case) -> Iterator[Finding]:
         yield finding(CAUSE, "crash", death, 1.0, fact)
     if crashes and len(crashes) == len(case.deaths):
         yield from _started_anew(case, (case.bad_deaths or crashes)[0])
-    for death in case.deaths:
-        yield from _one_position(case, death)
+    yield from shared_positions.findings(case)
     yield from _started_anew_by_the_tool(case)
     if hangs and all(threaded_forks(death) for death in hangs) and len(case.survivors) > 1:
         stuck = all(stuck_children(death, threaded_forks(death)) for death in hangs)
@@ -99,57 +98,6 @@ def _started_anew(case: Case, death: Observation) -> Iterator[Finding]:
             for cause in NATIVE_CRASH:
                 yield finding(cause, "started anew", death, -1.0, fact)
             return
-
-
-def _one_position(case: Case, death: Observation) -> Iterator[Finding]:
-    """Judge a file that forked processes read by one position: who reads there gets what another one asked for.
-
-    A helper may hold a descriptor that it never uses.  So a run that lives with each process reading by its own decides."""
-    shared = next((file for file in death.shared_files if not file.own), None)
-    if shared is None or not death.forks:
-        return
-    moved = _moves(case.deaths, shared.path)
-    moves = ", and the position in it moved" if moved else ""
-    fact = f"{len(shared.pids)} processes had {shared.path} open by one description, which fork copied{moves}"
-    if _moves(case.survivors, shared.path):
-        yield finding(CAUSE, "one position", death, -1.0, f"{fact}; so it was in a run that survived")
-        return
-    still = next(((axis, run) for axis, run in case.beside if run.forks and _shares(run, shared.path)), None)
-    if still and moved:
-        axis, run = still
-        fact += f"; with {axis}={run.trial.cell[axis]} alone nobody moves it, and it survives (attempt {run.attempt})"
-        yield finding(CAUSE, "one position", death, 4.0, fact)
-        for cause in (*NATIVE_CRASH, "python_exception", "corrupt_input_data"):
-            yield finding(cause, "one position", death, -2.5, fact)
-        return
-    apart = next(((axis, run) for axis, run in case.beside if run.forks and not _shares(run, shared.path)), None)
-    if apart is None:
-        if moved:
-            yield finding(CAUSE, "one position", death, 2.0, f"{fact}, as in no run that survived")
-        return
-    axis, run = apart
-    fact += f"; with {axis}={run.trial.cell[axis]} alone they do not share it, and it survives (attempt {run.attempt})"
-    seen = _opens_itself(run, shared.path)
-    yield finding(CAUSE, "one position", death, 5.0 if moved and seen else 4.0 if moved or seen else 2.0, fact)
-    for cause in (*NATIVE_CRASH, "python_exception", "corrupt_input_data") if moved or seen else ():
-        yield finding(cause, "one position", death, -2.5, fact)
-
-
-def _moves(runs: Sequence[Observation], path: str) -> bool:
-    """Return True if the position that processes share in that file changed in a run, or was another one in each of several runs."""
-    same = DIGITS.sub("#", path)
-    shared = [file for run in runs for file in run.shared_files if not file.own and DIGITS.sub("#", file.path) == same]
-    return any(file.moved for file in shared) or len({file.position for file in shared}) > 1
-
-
-def _shares(run: Observation, path: str) -> bool:
-    """Return True if processes of a run had that file open by one description; numbers in its name may differ."""
-    return any(not file.own and DIGITS.sub("#", file.path) == DIGITS.sub("#", path) for file in run.shared_files)
-
-
-def _opens_itself(run: Observation, path: str) -> bool:
-    """Return True if processes of a run had that file open, each by a description of its own."""
-    return any(file.own and DIGITS.sub("#", file.path) == DIGITS.sub("#", path) for file in run.shared_files)
 
 
 def _started_anew_by_the_tool(case: Case) -> Iterator[Finding]:

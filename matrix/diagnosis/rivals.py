@@ -8,13 +8,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from matrix.diagnosis import fork, limits, memory_causes, native_causes, probing
+from matrix.diagnosis import exchanged, fork, limits, memory_causes, native_causes, probing
 from matrix.diagnosis.case import Case
 from matrix.records import RivalTold
 
 LEAST = 0.25  # nats of a rule that spoke
 HEAP = ("poisoned_heap", "checked_heap", "valgrind")
-DEADLOCK, EXIT = "deadlock", "library_exit"
+DEADLOCK, EXIT, EXCEPTION = "deadlock", "library_exit", "python_exception"
 Said = Mapping[str, Mapping[str, float]]  # cause -> rule -> nats
 
 
@@ -36,6 +36,16 @@ def _meets_a_limit(case: Case) -> bool:
     return bool(limits.met_limits(case))
 
 
+def _reads_by_one_position(case: Case) -> bool:
+    """Return True if forked processes read a file by one position in the deaths."""
+    return any(death.forks and any(file.moved and not file.own for file in death.shared_files) for death in case.bad_deaths)
+
+
+def _names_clash(case: Case) -> bool:
+    """Return True if a library of the crash gets a name from another one although several define that name."""
+    return any(binding.own or binding.others for death in case.bad_deaths for binding in death.bindings or ())
+
+
 RIVALS = (
     Rival(
         cause=DEADLOCK,
@@ -51,6 +61,28 @@ RIVALS = (
         question="whether the memory that it used was its own and had been set",
         speaks_for=("assertion", "trap", "signal"),
         probes=HEAP,
+    ),
+    Rival(
+        cause=native_causes.ARGUMENT,
+        rival=exchanged.BINARY,
+        question="whether it crashes as well where the names that several libraries define are bound otherwise",
+        arises=_names_clash,
+    ),
+    Rival(
+        cause=native_causes.CORRUPTION,
+        rival=native_causes.RACE,
+        question="whether another thread takes part",
+        speaks_for=("given back", "references", "stack smashed"),
+        speaks_against=("other thread", "repeats", "needs"),
+        probes=("one_core", "one_thread"),
+    ),
+    Rival(
+        cause=EXCEPTION,
+        rival=fork.CAUSE,
+        question="whether it is raised as well where no process is forked with the file open",
+        probes=("start_spawn", "start_forkserver"),
+        cures=True,
+        arises=_reads_by_one_position,
     ),
     Rival(
         cause=EXIT,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from matrix.diagnosis import exchanged, rivals
+from matrix.diagnosis import catalogue, exchanged, rivals
 from matrix.records import (
     Binding,
     Bound,
@@ -28,6 +28,7 @@ from matrix.records import (
     SignalSent,
     Verdict,
 )
+from matrix.runner import probes
 from tests.matrix.test_diagnosis import died, hung, lived, verdict
 from tests.matrix.test_diagnosis_catalogue import fault, segv
 
@@ -248,7 +249,9 @@ def test_a_name_that_two_libraries_define_goes_to_the_one_that_was_loaded_first(
     taken = Binding(symbol="lookup", user="/x/b.so", to="/x/a.so", own=True)
     death = crash_in("b.so", [taken], ["/x/b.so", "/x/a.so"])
     assert of(death, lived(mapped=["/x/a.so", "/x/b.so"])).ranking[0].cause == exchanged.BINARY
-    assert of(death, lived(mapped=["/x/b.so", "/x/a.so"])).ranking[0].cause != exchanged.BINARY  # in the same order
+    same_order = lived(mapped=["/x/b.so", "/x/a.so"])
+    assert of(death, same_order).ranking[0].cause != exchanged.BINARY
+    assert of(death, same_order, poisoned_heap=death).ranking[0].grade != "confirmed"  # nothing bound the name otherwise
 
 
 def test_an_allocator_that_was_loaded_before_the_c_library_and_gets_its_blocks_does_not_fit() -> None:
@@ -292,6 +295,8 @@ def test_who_asks_first_and_kills_then_is_a_sender_as_schedulers_are_also_from_w
     assert at_once.ranking[0].cause != "external_signal" and by_another.ranking[0].cause != "external_signal"
 
 
-def test_every_rival_is_a_cause_and_has_a_way_to_be_told_apart() -> None:
+def test_every_rival_is_a_cause_of_the_catalogue_and_every_probe_is_there() -> None:
     for rival in rivals.RIVALS:
-        assert rival.probes or rival.speaks_for or rival.speaks_against, rival
+        assert {rival.cause, rival.rival} <= set(catalogue.CAUSES), rival
+        assert set(rival.probes) <= set(probes.NAMES), rival
+        assert rival.question
