@@ -33,7 +33,7 @@ ENTRIES: dict[str, Cause] = {**CAUSES, **{cause.name: cause for cause in OPEN}}
 
 def causes_of(case: Case) -> dict[str, Cause]:
     """The causes, with what each predicts where the evidence of this case says more than the catalogue."""
-    return {**CAUSES, **memory.causes_of(case), **limits.causes_of(case)}
+    return {**CAUSES, **memory.causes_of(case), **limits.causes_of(case), **native.causes_of(case)}
 
 
 def findings(case: Case) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ the stack pointer, just behind a mapping, at the start of a block that was given
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 
 from matrix.diagnosis import clusters
@@ -25,15 +26,15 @@ from matrix.diagnosis.addresses import (
     the_fault,
 )
 from matrix.diagnosis.case import Case
-from matrix.diagnosis.cause import SHARED, finding, message, said
+from matrix.diagnosis.cause import SHARED, Cause, finding, message, said
 from matrix.diagnosis.judge import FAULTS, first_signal
 from matrix.diagnosis.native_causes import ARGUMENT, CAUSES, CORRUPTION, GIVEN_BACK, ILLEGAL, OVERFLOW, RACE
 from matrix.diagnosis.native_causes import REFERENCES as SPOILT_REFERENCES
-from matrix.diagnosis.native_checked import checked
+from matrix.diagnosis.native_checked import HEAP_PROBES, checked
 from matrix.diagnosis.native_threads import fewer_threads, other_threads
 from matrix.records import Fault, Finding, Observation, describe_cell
 
-__all__ = ["CAUSES", "crash_signal", "findings", "heap_is_damaged"]
+__all__ = ["CAUSES", "causes_of", "crash_signal", "findings", "heap_is_damaged"]
 
 ROOM = 64 << 10  # left on the stack: it did not overflow
 DEEP = 60  # frames: a recursion
@@ -41,11 +42,27 @@ SMASHED = "stack smashing"  # the words of what compilers put at the end of a fu
 # Words of Py_FatalError in Objects/object.c, Modules/gcmodule.c, Python/pystate.c and ceval.c.
 REFERENCES = ("none_dealloc", "deallocating", "refcount", "ref count", "reference count", "already tracked by the garbage collector")
 WITHOUT_LOCK = ("must be called with the gil held", "gil is released", "no current thread", "without holding the gil")
+NO_MATTER = 0.12  # chance that an intervention helps which has nothing to do with the cause: as against what is in no catalogue
 SEVERAL = 4  # deaths of different cells at one step, from which that is no chance
 FEWEST_STEPS = 3  # before them every program does what it does for the first time, also a race
 TRAP = "0f0b"  # ud2: what compilers put behind assertions
 COVERED = 1.5  # nats: what ends a process by a bad address or an abort in native code is nearly always one of these
 PRECONDITIONS = tuple(f"std::{name}" for name in ("logic_error", "invalid_argument", "domain_error", "length_error", "out_of_range"))
+
+
+def causes_of(case: Case) -> dict[str, Cause]:
+    """Return entries that predict less of this case: another heap changes neither a reference count nor what was given back."""
+    deaths = [death for death in case.bad_deaths if crash_signal(death)]
+    if not any(_is_of_no_heap(death) for death in deaths):
+        return {}
+    entry = next(cause for cause in CAUSES if cause.name == CORRUPTION)
+    kept = {probe: chance for probe, chance in entry.cures_it.items() if probe not in HEAP_PROBES}
+    return {CORRUPTION: dataclasses.replace(entry, cures_it={**kept, **dict.fromkeys(HEAP_PROBES, NO_MATTER)})}
+
+
+def _is_of_no_heap(death: Observation) -> bool:
+    fault, line = the_fault(death), said(death, "fatal python error") or ""
+    return bool(fault and fault.was_mapped) or any(word in line.lower() for word in REFERENCES)
 
 
 def findings(case: Case) -> Iterator[Finding]:
@@ -131,7 +148,7 @@ def _interpreter(case: Case, death: Observation) -> Iterator[Finding]:
     low = line.lower()
     if any(word in low for word in REFERENCES):
         fact = f"the interpreter found a reference count that native code had spoilt: {line}"
-        yield finding(CORRUPTION, "references", death, 4.5, fact, "stderr.log", form=SPOILT_REFERENCES)
+        yield finding(CORRUPTION, "references", death, 5.0, fact, "stderr.log", form=SPOILT_REFERENCES)
         for cause, against in ((ARGUMENT, -1.5), (RACE, -0.5), (OVERFLOW, -3.0)):
             yield finding(cause, "references", death, against, fact, "stderr.log")
         used_up = f"{fact}: a count is used up after as many calls, whatever they are given"
