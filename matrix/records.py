@@ -390,6 +390,7 @@ class Bound:
     soft: int  # bytes, seconds or a count
     hard: int | None  # None: unlimited
     used: int | None = None  # most of it that was seen in use, in the same unit; None: not counted
+    refused: int | None = None  # how often the kernel refused more during the attempt; None: the kernel does not count that
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -467,6 +468,7 @@ class PythonError:
     type: str
     message: str
     frames: list[str] = dataclasses.field(default_factory=list)  # "file.py:12 in f", innermost last
+    raised_from: list[str] = dataclasses.field(default_factory=list)  # "ValueError: bad row": its direct causes, the first one first
 
 
 Trust = Literal["interpreter", "symbol", "library", "none"]

@@ -73,9 +73,16 @@ LONG = 8  # characters of a message that a line can repeat without chance
 
 
 def reports(death: Observation, said: Message) -> bool:
-    """Whether the exception that ended it says that line: one that was merely printed may have been survived."""
+    """Whether the exception that ended it, or one that it was raised from, says that line: what was merely printed may be survived."""
     error = death.python_error
     if error is None:
         return False
-    repeated = len(error.message) >= LONG and error.message[:60] in said.text
-    return repeated or said.text.strip()[:60] in f"{error.type}: {error.message}"
+    told = [(error.message, f"{error.type}: {error.message}")]
+    told += [(text.partition(": ")[2], text) for text in error.raised_from]
+    return any(_is_line_of(said, words, whole) for words, whole in told)
+
+
+def _is_line_of(said: Message, words: str, whole: str) -> bool:
+    """True if the line holds the exception's words, or is their beginning."""
+    repeated = len(words) >= LONG and words[:60] in said.text
+    return repeated or said.text.strip()[:60] in whole

@@ -223,7 +223,8 @@ def _kind(error: PythonError) -> str:
 
 
 def _said(error: PythonError) -> str:
-    return f"{error.type}: {error.message[:200]}"
+    began = f" (raised from {error.raised_from[0][:200]})" if error.raised_from else ""
+    return f"{error.type}: {error.message[:200]}{began}"
 
 
 # ------------------------------------------------------------------ exits and exceptions

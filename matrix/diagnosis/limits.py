@@ -141,6 +141,7 @@ def findings(case: Case) -> Iterator[Finding]:
         yield from _address_space(death)
         yield from _timer(death)
     if case.deaths:
+        yield from _refused_starts(case)
         yield from _only_in_deaths(case)
         yield from _timing(case)
         yield from _without_the_limit(case)
@@ -204,6 +205,21 @@ def _counts(death: Observation) -> Iterator[Finding]:
         fact = "SIGXFSZ: the kernel sends it when a file grows beyond the limit of file sizes"
         yield finding(RESOURCE, "signal", death, 4.5, fact)
         yield finding("external_signal", "signal", death, -3.0, fact)
+
+
+def _refused_starts(case: Case) -> Iterator[Finding]:
+    """Judge the kernel's own count of processes and threads that it refused to start."""
+    refused_alive = any(bound.refused for run in case.survivors for bound in bounds_of(run))
+    for death in case.deaths:
+        bound = next((bound for bound in bounds_of(death) if bound.refused), None)
+        if bound is None:
+            continue
+        fact = f"the kernel refused to start {bound.refused} processes or threads: their group allows {bound.soft}"
+        if refused_alive:
+            yield finding(RESOURCE, "refused starts", death, 0.5, f"{fact}; but so it did in a run that survived")
+            continue
+        yield finding(RESOURCE, "refused starts", death, 3.5, fact)
+        yield finding("library_exit", "refused starts", death, -2.5, f"{fact}; who ends for that only reports it")
 
 
 def _only_in_deaths(case: Case) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ SYNTAX = re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b")
 # Printed by the interpreter or by logging about an exception that ended nothing.
 IGNORED = re.compile(r"^(?:Exception ignored |--- Logging error ---)")
 FATAL = re.compile(r"^Fatal Python error: ", re.MULTILINE)
+DIRECT_CAUSE = "The above exception was the direct cause of the following exception:"
 CUT_OFF = "\n  ...\n"  # there were more frames than the 100 that it prints
 EXTENSIONS = re.compile(r"^Extension modules: (.+?) \(total: \d+\)$", re.MULTILINE)
 THREAD = re.compile(r"^(?P<current>Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
@@ -89,6 +91,7 @@ def python_error_at(text: str) -> tuple[PythonError, int] | None:
         found = _traceback(lines, start) or _bare_syntax_error(lines, start)
         if found:
             error, end = found
+            error = dataclasses.replace(error, raised_from=_direct_causes(lines, start))
             return error, sum(1 for line in lines[end:] if line.strip())
     return None
 
@@ -99,6 +102,27 @@ def _traceback(lines: list[str], start: int) -> tuple[PythonError, int] | None:
         return None
     prefix = header["prefix"] + "| " if header["group"] else header["prefix"]
     return _after_header(lines, start + 1, prefix)
+
+
+def _direct_causes(lines: list[str], start: int) -> list[str]:
+    """Return the exceptions that the traceback at `start` names as its direct causes, the first one first.
+
+    Python prints them above.  "During handling of" is left out: there the later exception may be an error of its own."""
+    found: list[str] = []
+    while (above := _last_said_above(lines, start)) is not None and DIRECT_CAUSE in lines[above]:
+        starts = (at for at in reversed(range(above)) if HEADER.match(lines[at]))
+        start = next(starts, -1)
+        cause = _traceback(lines, start) if start >= 0 else None
+        if cause is None:
+            break
+        error, _ = cause
+        found.append(f"{error.type}: {error.message}")
+    return found[::-1]
+
+
+def _last_said_above(lines: list[str], start: int) -> int | None:
+    """Return the number of the nearest line above that is not empty."""
+    return next((at for at in reversed(range(start)) if lines[at].strip(" |")), None)
 
 
 def _bare_syntax_error(lines: list[str], start: int) -> tuple[PythonError, int] | None:

@@ -61,6 +61,7 @@ class Settings:
         self._main = 0
         self._watchers: int | None = None
         self._counts: dict[str, tuple[int | None, int | None]] = {}  # /proc/PID/cgroup -> what its group allows and has, at this look
+        self._refused_before = {text: refused_starts(text) for text in _own_group()}  # /proc/PID/cgroup -> the kernel's count then
 
     def look(self, now_s: float, pids: list[int], main: int) -> None:
         """Read what these processes may use and do use, of the first 16 that are ever seen."""
@@ -71,9 +72,9 @@ class Settings:
         for pid in pids:
             if pid in self._last or len(self._last) < MOST:
                 with contextlib.suppress(OSError, ValueError, IndexError):
-                    self.kernel_text(pid, self._last.setdefault(pid, _Last(at_s=now_s)), now_s)
+                    self._read_process(pid, self._last.setdefault(pid, _Last(at_s=now_s)), now_s)
 
-    def kernel_text(self, pid: int, last: _Last, now_s: float) -> None:
+    def _read_process(self, pid: int, last: _Last, now_s: float) -> None:
         process = f"/proc/{pid}"
         again = pid == self._main or last.looks % RARELY == 0 or last.looks < OFTEN
         limits, group = (kernel_text(f"{process}/limits"), kernel_text(f"{process}/cgroup")) if again else (last.limits, last.group)
@@ -95,6 +96,7 @@ class Settings:
                 used["watches"] = watches(process)
         if last.group not in self._counts:  # the processes of a tree share it
             self._counts[last.group] = group_of_pids(last.group)
+            self._refused_before.setdefault(last.group, refused_starts(last.group))
         last.pids, count = self._counts[last.group]
         if count is not None:
             used["pids"] = count
@@ -111,12 +113,19 @@ class Settings:
             pid=pid,
             role=role,
             last_s=round(last.at_s, 3),
-            bounds=with_own(bounds(last.limits, last.used), own, last) + of_group(last) + self._of_user(last),
+            bounds=with_own(bounds(last.limits, last.used), own, last) + self._of_group(last) + self._of_user(last),
             ignored=signals(last.status.get("SigIgn", "0")),
             caught=signals(last.status.get("SigCgt", "0")),
             blocked=signals(last.status.get("SigBlk", "0")),
             cpus=sum(_span(part) for part in cpus.split(",")) if cpus else None,
         )
+
+    def _of_group(self, last: _Last) -> list[Bound]:
+        """Return the limit of processes and threads of its group, with how many starts the kernel refused since the attempt began."""
+        if last.pids is None:
+            return []
+        refused = max(0, refused_starts(last.group) - self._refused_before.get(last.group, 0))
+        return [Bound(name="pids", soft=last.pids, hard=last.pids, used=last.used.get("pids"), refused=refused)]
 
     def _of_user(self, last: _Last) -> list[Bound]:
         """What all processes of a user share and this one had much of.  The kernel refuses it in the words of too many files."""
@@ -169,18 +178,45 @@ def bounds(text: str, used: dict[str, int]) -> list[Bound]:
 
 
 def group_of_pids(text: str) -> tuple[int | None, int | None]:
-    """Processes and threads that the group of a /proc/PID/cgroup allows, and how many it has; None: unlimited, or not to be read."""
+    """Return how many processes and threads the group of a /proc/PID/cgroup allows and has; None: unlimited, or not to be read.
+
+    Of its group and the groups around it, the one with the least room counts: the kernel asks them all."""
+    found: list[tuple[int, int]] = []
+    for folder in pids_folders(text):
+        with contextlib.suppress(OSError, ValueError):
+            found.append((int(kernel_text(folder / "pids.max")), int(kernel_text(folder / "pids.current"))))
+    return min(found, key=lambda group: group[0] - group[1], default=(None, None))
+
+
+def pids_folders(text: str) -> list[Path]:
+    """Return the folders of the pids group of a /proc/PID/cgroup and of every group around it, innermost first."""
     for line in text.splitlines():
         _, controllers, place = line.split(":", 2)
         if controllers in ("pids", ""):  # of version 1, and of version 2
-            folder = Path("/sys/fs/cgroup", controllers, place.lstrip("/"))
-            with contextlib.suppress(OSError, ValueError):
-                return int(kernel_text(folder / "pids.max")), int(kernel_text(folder / "pids.current"))
-    return None, None
+            root = Path("/sys/fs/cgroup", controllers)
+            folder = root / place.lstrip("/")
+            around = [parent for parent in folder.parents if parent.is_relative_to(root)]
+            if (folder / "pids.current").exists():  # the root has none, nor has a hierarchy without this controller
+                return [folder, *around]
+    return []
 
 
-def of_group(last: _Last) -> list[Bound]:
-    return [] if last.pids is None else [Bound(name="pids", soft=last.pids, hard=last.pids, used=last.used.get("pids"))]
+def refused_starts(text: str) -> int:
+    """Return how many new processes or threads the kernel has refused in that group or, on version 2, in a group around it."""
+    counts = [0]
+    for folder in pids_folders(text):
+        with contextlib.suppress(OSError, ValueError):
+            events = dict(line.split() for line in kernel_text(folder / "pids.events").splitlines())
+            counts.append(int(events.get("max", 0)))
+    return max(counts)
+
+
+def _own_group() -> list[str]:
+    """Return the group that a child inherits from this process; [] where the system has no groups."""
+    try:
+        return [kernel_text("/proc/self/cgroup")]
+    except OSError:
+        return []
 
 
 def with_mappings(found: list[ProcessSettings], counts: Mapping[int, int], roles: Mapping[int, str]) -> list[ProcessSettings]:

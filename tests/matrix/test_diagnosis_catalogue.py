@@ -845,3 +845,29 @@ def test_a_frame_that_was_found_overwritten_is_corruption_and_another_heap_says_
     copied = died(messages=says("stack smashed", "*** buffer overflow detected ***: terminated"))
     assert first(copied)[0] == "native_memory_corruption" and first(copied)[1] != "confirmed"
     assert first(smashed, lived(messages=smashed["messages"]))[0] != "native_memory_corruption"  # of a helper that died
+
+
+def test_an_exception_that_was_raised_from_a_refused_record_is_about_the_data() -> None:
+    """A library wraps what its reader met into an exception of its own."""
+    refused = "ArrowInvalid: JSON parse error: Invalid encoding in string. in row 200"
+    wrapped = dataclasses.replace(raised("DatasetGenerationError", "An error occurred while generating"), raised_from=[refused])
+    line = says("corrupt input", f"Failed to read with error {refused}")
+    assert first(failed(python_error=wrapped, messages=line))[0] == "corrupt_input_data"
+    alone = raised("DatasetGenerationError", "An error occurred while generating")
+    assert first(failed(python_error=alone, messages=line))[0] == "python_exception"
+
+
+def test_threads_that_the_kernel_refused_to_start_are_the_limit_and_not_the_library_that_reports_it() -> None:
+    """The count was low again when anybody looked; the kernel's own counter stays."""
+    told = says("no more processes", "libgomp: Thread creation failed: Resource temporarily unavailable")
+    bound = Bound(name="pids", soft=40, hard=40, used=8, refused=1)
+    settings = [ProcessSettings(pid=9, role="main", last_s=1.0, bounds=[bound])]
+    left = Exit(returncode=1, left_by="native code")
+    facts = {**failed(messages=told, settings=settings), "exit": left}
+    cause, grade = first(facts)
+    assert cause == "resource_limit" and grade in ("supported", "confirmed")
+    unseen = [dataclasses.replace(settings[0], bounds=[dataclasses.replace(bound, refused=0)])]
+    share = {entry.cause: entry.probability for entry in of({**facts, "settings": unseen}).ranking}
+    proven = {entry.cause: entry.probability for entry in of(facts).ranking}
+    assert proven["resource_limit"] > share["resource_limit"] and proven["library_exit"] < share["library_exit"]
+    assert first(facts, {**lived(), "settings": settings})[1] not in ("confirmed",)

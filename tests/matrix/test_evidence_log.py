@@ -33,7 +33,31 @@ def test_markers_under_the_source_lines_are_no_frames(tmp_path: Path) -> None:
 
 def test_of_chained_exceptions_the_one_that_came_out(tmp_path: Path) -> None:
     text = stderr_of(tmp_path, "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise RuntimeError('loss is wrong') from e\n")
-    assert log.python_error(text) == PythonError(type="RuntimeError", message="loss is wrong", frames=["job.py:4 in <module>"])
+    frames = ["job.py:4 in <module>"]
+    causes = ["ZeroDivisionError: division by zero"]
+    assert log.python_error(text) == PythonError(type="RuntimeError", message="loss is wrong", frames=frames, raised_from=causes)
+
+
+def test_the_direct_causes_of_an_exception_are_kept_the_first_one_first(tmp_path: Path) -> None:
+    code = """
+def read():
+    try:
+        try:
+            raise ValueError('row 200 is cut off')
+        except ValueError as first:
+            raise KeyError('table') from first
+    except KeyError as second:
+        raise RuntimeError('no data set') from second
+read()
+"""
+    error = log.python_error("step 1\n" + stderr_of(tmp_path, code))
+    assert error and error.type == "RuntimeError"
+    assert error.raised_from == ["ValueError: row 200 is cut off", "KeyError: 'table'"]
+
+
+def test_an_exception_while_another_was_handled_is_an_error_of_its_own(tmp_path: Path) -> None:
+    error = log.python_error(stderr_of(tmp_path, "try:\n    {}['cache']\nexcept KeyError:\n    int('x')\n"))
+    assert error and error.type == "ValueError" and error.raised_from == []
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="exception groups came with Python 3.11")

@@ -40,6 +40,48 @@ def test_a_group_says_how_many_processes_it_allows_and_has(group: Path) -> None:
             child.communicate(b"\n", timeout=60)
 
 
+STARTS_THREADS = """
+import sys, threading
+input()
+stay = threading.Event()
+refused = 0
+for _ in range(8):
+    try:
+        threading.Thread(target=stay.wait).start()
+    except RuntimeError:
+        refused += 1
+stay.set()
+print(refused, flush=True)
+input()
+"""
+
+
+def test_starts_that_the_kernel_refused_are_counted_though_nobody_looked_then(group: Path) -> None:
+    (group / "pids.max").write_text("4")
+    program = [sys.executable, "-c", STARTS_THREADS]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin and child.stdout
+        (group / "cgroup.procs").write_text(str(child.pid))
+        settings = Settings()
+        settings.look(0.0, [child.pid], child.pid)
+        print(file=child.stdin, flush=True)
+        refused = int(child.stdout.readline())
+        (bound,) = (bound for process in settings.record({}) for bound in process.bounds if bound.name == "pids")
+        print(file=child.stdin, flush=True)
+    assert refused > 0
+    assert (bound.soft, bound.refused) == (4, refused)
+
+
+def test_the_group_with_the_least_room_bounds_those_inside(group: Path) -> None:
+    inner = group / "inner"
+    inner.mkdir()
+    (group / "pids.max").write_text("7")
+    try:
+        assert group_of_pids(f"8:pids:/{group.name}/inner\n") == (7, 0)
+    finally:
+        inner.rmdir()
+
+
 def test_a_group_that_cannot_be_read_is_no_limit() -> None:
     assert group_of_pids("8:pids:/no/such/group\n1:name=systemd:/\n0::/nor/this\n") == (None, None)
 
