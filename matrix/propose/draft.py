@@ -17,8 +17,18 @@ from matrix.propose.ask import Sources, described_options, module_is_there, pack
 from matrix.propose.declared import literal_globals, with_declared
 from matrix.propose.facts import Facts
 from matrix.propose.masks import is_secret, masked
-from matrix.propose.places import Place, escaped, written_places
-from matrix.propose.proposals import DUPLICATE_OK, MOST_COMMENTS, THREAD_VARIABLES, Machine, Proposal, active, folder_axis, proposals
+from matrix.propose.places import TEMP, Place, escaped, why_temp_stays, written_places
+from matrix.propose.proposals import (
+    DUPLICATE_OK,
+    MOST_COMMENTS,
+    THREAD_VARIABLES,
+    Machine,
+    Proposal,
+    active,
+    folder_axis,
+    proposals,
+    temp_axis,
+)
 from matrix.propose.rewrite import Rewritten, rewrite
 from matrix.propose.roles import role_of
 from matrix.propose.settings import (
@@ -113,6 +123,8 @@ def draft(
     runs = Path.cwd() / "runs"
     places = [] if command.closed else written_places(settings, facts, cwd, runs)
     found = _proposals(settings, places, _machine(packages, env, facts), command, facts)
+    if why := why_temp_stays(env, facts):
+        found = [temp_axis(env[TEMP], why), *found]
     varied = active(found)
     by_axes = {name for proposal in varied for name in _variables(proposal)}
     return Draft(

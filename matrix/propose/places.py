@@ -6,7 +6,8 @@ import dataclasses
 import os
 import re
 import shutil
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 
 from matrix.propose.facts import Facts
@@ -16,6 +17,8 @@ from matrix.spec.problems import Refused
 
 ALWAYS_WRITTEN = ("output_dir", "default_root_dir")  # these are written to the working folder when nobody names them
 NOTHING = ("", "none", "null", "false", "true", "stdout", "-")
+TEMP = "TMPDIR"
+OF_ATTEMPTS = Path("/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir())  # where the tool makes temporary folders
 GIB = 1 << 30
 TINY_BYTES = 2 * GIB
 LITTLE_FREE = 0.03
@@ -103,6 +106,18 @@ def _is_path(value: str | None, *, given: bool = False) -> bool:
     if value is None or value.lower() in NOTHING or re.fullmatch(r"[-+.\d]+", value) or "://" in value or "{" in value:
         return given and value in (".", "..")
     return given or not re.search(r"[\s<>|*?]", value)
+
+
+def why_temp_stays(env: Mapping[str, str], facts: Facts | None) -> str:
+    """Return why the shell's folder for temporary files may matter; "" when the tool may give every attempt one of its own."""
+    named = env.get(TEMP, "")
+    target = Path(named)
+    if not named or not target.is_dir():
+        return ""
+    why = _what_the_disk_says(target, _device(target) != _device(OF_ATTEMPTS))
+    if not why and facts and facts.died and any(named.rstrip("/") + "/" in word for word in (*facts.words, facts.error_message)):
+        why = "the log names it"
+    return why
 
 
 # ------------------------------------------------------------------ why a place stays

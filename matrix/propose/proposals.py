@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from matrix.propose.amounts import number_levels
 from matrix.propose.flow import number
-from matrix.propose.places import Place, escaped
+from matrix.propose.places import TEMP, Place, escaped
 from matrix.propose.roles import Role, plain_name
 from matrix.propose.settings import Setting
 from matrix.propose.words import Given
@@ -310,6 +310,17 @@ def folder_axis(kept: Sequence[Place]) -> Proposal | None:
         why=f"where it writes ({', '.join(place.shown for place in kept)}): {kept[0].why_kept}",
         weight=120,
         removes=tuple(place.setting.given for place in kept if place.setting.given),
+    )
+
+
+def temp_axis(folder: str, why: str) -> Proposal:
+    """Temporary files: where the shell puts them, or in the folder of its own that the tool gives every attempt."""
+    return Proposal(
+        axis="temp",
+        entry={"choices": {"as_it_is": {"env": {TEMP: escaped(folder)}}, "of_the_attempt": {}}},
+        bad="as_it_is",
+        why=f"where temporary files go ({TEMP}={folder}): {why}",
+        weight=119,
     )
 
 

@@ -149,6 +149,21 @@ def test_a_place_on_a_small_file_system_is_an_axis_without_any_log(folder: Path,
     assert spec.known_bad["folder"] == "as_it_is" and "file system is small: 4 MiB" in text
 
 
+def test_a_small_folder_for_temporary_files_is_an_axis_and_stays_what_the_shell_has(folder: Path, small_disk: Path) -> None:
+    """The tool gives every attempt a folder of its own for them, which takes such a fault away."""
+    env = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    (folder / "spec.yaml").write_text(
+        specification(["python", "train.py"], cwd=folder, env={**env, "TMPDIR": str(small_disk)})
+    )
+    spec = load_spec(folder / "spec.yaml")
+    assert spec.known_bad["temp"] == "as_it_is"
+    launch = spec.launch(spec.known_bad, max_steps=None, placeholders={"attempt_dir": "A"})
+    other = spec.launch({**spec.known_bad, "temp": "of_the_attempt"}, max_steps=None, placeholders={"attempt_dir": "A"})
+    assert (launch.env.get("TMPDIR"), other.env.get("TMPDIR")) == (str(small_disk), None)
+    plain = specification(["python", "train.py"], cwd=folder, env={**env, "TMPDIR": str(folder)})
+    assert "TMPDIR" not in plain
+
+
 def test_a_full_disk_stays_the_cause_by_init_and_run(folder: Path, small_disk: Path) -> None:
     """The tool once moved the output of such a job and called the job healthy."""
     (folder / "train.py").write_text(
