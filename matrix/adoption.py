@@ -79,14 +79,14 @@ def why_not(attempt: Attempt, observation: Observation, assembly: Assembly, writ
         return "their cell is not on the grid any more"
     if not same:
         return "the specification asks something else now (command, environment, cell, evidence), or another version wrote them"
-    changed = changed_file(observation, str(working_folder(assembly.spec)), written)
-    return changed or limit_that_matters(observation, assembly.spec.limits)
+    changed = changed_files(observation, str(working_folder(assembly.spec)), written)
+    return changed[0] if changed else limit_that_matters(observation, assembly.spec.limits)
 
 
-def changed_file(observation: Observation, cwd: str, written: Collection[str] = ()) -> str:
-    """Which file of the program is not as it was in an attempt; "": none."""
+def changed_files(observation: Observation, cwd: str, written: Collection[str] = ()) -> list[str]:
+    """Which files of the program are not as they were in an attempt, in words."""
     inputs = [file for file in observation.files if file.kind != "elsewhere" and file.name not in written]
-    return next((words for file in inputs if (words := _difference(file, cwd))), "")
+    return [words for file in inputs if (words := _difference(file, cwd))]
 
 
 def _difference(file: UsedFile, cwd: str) -> str:
@@ -106,11 +106,11 @@ def limit_that_matters(observation: Observation, now: Limits) -> str:
     program itself, so it must be the same."""
     then = observation.asked_limits
     for name, field in Limits.model_fields.items():
-        before, after = then.get(name), getattr(now, name)
-        if name in then and before == after:
+        before, after = then.get(name, field.default), getattr(now, name)
+        if then and before == after:
             continue
         words = f"limits.{field.alias or name} was {_shown(name, before)} and is {_shown(name, after)}"
-        if name not in then or name not in ("wall_s", "startup_s", "idle_s", "stall_s"):
+        if not then or name not in ("wall_s", "startup_s", "idle_s", "stall_s"):
             return words
         if observation.exit.ended_by in BY_TIME:
             return f"{words}, and a limit of time ended them"

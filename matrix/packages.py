@@ -64,22 +64,25 @@ def _progress(bar: object) -> Callable[[str, int, int], None]:
 
 
 def _sources(run: Path) -> Callable[[Attempt], Sources]:
-    """The program's own files, and whether they are still those of the run."""
+    """The program's own files, and which of them are not as they were in the run."""
 
     def of(attempt: Attempt) -> Sources:
         from matrix import records
-        from matrix.spec.fingerprint import fingerprint, own_files
+        from matrix.adoption import changed_files
+        from matrix.spec.fingerprint import own_files
         from reports.package import Sources
 
         cwd = Path(attempt.cwd)
         if not cwd.is_dir():
             return Sources()
         try:
-            command = records.read(records.Plan, run / "plan.json").command
+            observation = records.read(records.Observation, run / "attempts" / attempt.id / "observation.json")
         except (OSError, ValueError):
-            command = attempt.argv
+            changed: list[str] = []
+        else:
+            changed = changed_files(observation, attempt.cwd, observation.files_written)
         files = {path for argv in _programs(attempt.argv) for path in own_files(argv, cwd)}
-        return Sources(files=sorted(files), changed=fingerprint(command, cwd) != attempt.program)
+        return Sources(files=sorted(files), changed=changed)
 
     return of
 

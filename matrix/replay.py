@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from matrix import records
-from matrix.adoption import changed_file
+from matrix.adoption import changed_files
 from matrix.assembly import Assembly
 from matrix.diagnosis import judge
 from matrix.executors.local import LocalPool, clean_up_after_the_dead
@@ -111,9 +111,10 @@ def _moved(word: str, name: str, run: Path, folder: Path) -> str:
 
 
 def _notes(assembly: Assembly, attempt: Attempt, before: Observation) -> Iterator[str]:
-    changed = changed_file(before, attempt.cwd, before.files_written)
+    changed = changed_files(before, attempt.cwd, before.files_written)
     if changed or assembly.program != attempt.program:
-        yield f"the program was edited since{f' ({changed})' if changed else ''}; this replays it as it is now"
+        named = f" ({', '.join(changed[:5])})" if changed else ""
+        yield f"the program was edited since{named}; this replays it as it is now"
     if not attempt.trial.watched:
         yield "this attempt went without instruments, and so does its replay"
 

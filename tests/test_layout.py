@@ -49,7 +49,7 @@ ROOMS: dict[str, set[str]] = {
         "diagnosis",
     },
     "preview": {"records", "evidence", "spec", "assembly", "runner", "executors", "search", "folder"},
-    "packages": {"records", "spec"},
+    "packages": {"records", "spec", "adoption"},
     "explain": {"console", "records", "evidence", "search", "diagnosis", "folder", "packages"},
     "shorten": {"records", "spec", "assembly", "executors", "diagnosis"},
     "propose": {"records", "spec", "evidence", "diagnosis", "console", "completion"},

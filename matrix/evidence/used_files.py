@@ -19,8 +19,8 @@ from matrix.records import UsedFile
 
 WHOLE_BYTES = 64 << 20  # a larger file is not read whole
 END_BYTES = 1 << 20
-CODE = (".py", ".pyc", ".pyx", ".so", ".pyd", ".dylib", ".sh", ".bash", ".zsh")
-NOT_INPUTS = {".git", ".cache", "__pycache__", "node_modules"}  # folders below the program's folder
+CODE = (".py", ".pyc", ".pyx", ".so", ".pyd", ".dylib", ".sh", ".bash", ".zsh", ".c", ".cc", ".cpp", ".cu", ".h", ".hpp")
+NOT_INPUTS = {".git", ".cache", "__pycache__", "node_modules"}  # folders of what is made anew when it is gone
 Kind = Literal["code", "data", "elsewhere"]
 CHANGED = "changed while the attempt ran"  # in place of a digest: equal to none
 
@@ -59,6 +59,8 @@ def used_files(records: Iterable[Mapping[str, Any]], given: Given, *, cwd: str, 
             uses.setdefault(os.path.normpath(record["path"]), set()).add(str(record.get("use")))
     started_ns = int(started_unix_s * 1e9)
     written = {path for path, use in uses.items() if "write" in use}
+    folders = tuple(f"{path}/" for path in written if os.path.isdir(path))  # noqa: PTH112 - a folder that was moved into its place
+    written |= {path for path in uses if path.startswith(folders)}
     files = {}
     for path, use in uses.items():
         if path in written or not _is_text(path):
@@ -107,9 +109,11 @@ def _kind(path: str, use: set[str], given: Given, folder: str) -> Kind | None:
     """None: it is no input."""
     if given.output and path.startswith(f"{given.output}/"):
         return None
+    below = path.startswith(f"{folder}/")
+    if not NOT_INPUTS.isdisjoint((path[len(folder) :] if below else path).split("/")):
+        return "elsewhere"
     if path in given.code or "native" in use or path.endswith(CODE):
         return "code"
-    below = path.startswith(f"{folder}/") and NOT_INPUTS.isdisjoint(path[len(folder) :].split("/"))
     named = any(path == root or path.startswith(f"{root}/") for root in given.data)
     return "data" if below or named else "elsewhere"
 

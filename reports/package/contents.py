@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import functools
 import io
@@ -12,11 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from matrix.records import Attempt
+from matrix.records import Attempt, describe_cell
+from reports.ending import ending
 from reports.folder import AttemptFolder, RunFolder
 from reports.package.choose import Chosen
 from reports.package.manifest import Missing
-from reports.package.replaying import Program, program_of, recipe
+from reports.package.replaying import LARGEST_INPUT, Program, is_native_library, program_of, recipe, used_by, written_by
 from reports.package.summary import summary
 from reports.text import plural
 
@@ -32,6 +34,11 @@ COLLECTORS = {
     "attempt.json": "planner",
     "observation.json": "supervisor",
 }
+NATIVE = "native library"  # collector of what is packed as bytes
+SETTINGS = (".yaml", ".yml", ".json", ".toml", ".cfg", ".ini")
+MOST_SETTINGS = 20  # of one output folder
+MOST_ELSEWHERE = 40
+SUSPECTS = b"# Suspects on this machine"
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*$")
 
 
@@ -62,7 +69,7 @@ class Sources:
     """The program's own files as they are now."""
 
     files: Sequence[Path] = ()
-    changed: bool = False  # since the run
+    changed: Sequence[str] = ()  # names of those that are not as they were in the run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,14 +87,15 @@ def contents(folder: RunFolder, chosen: Chosen, wish: Wish, environment: list[di
     entries = [Entry(name="SUMMARY.md", content=summary(folder, chosen, wish.kind).encode(), collector="package")]
     entries += _top(folder, missing)
     entries.append(Entry(name="environment.json", content=_json(environment), collector="environment", duration_s=round(seconds, 3)))
-    entries += _replay(folder, chosen, wish, missing)
+    entries += _replay(folder, chosen, wish, _modules(environment), missing)
     for found in chosen.cited:
         entries += _attempt(found, wish, missing)
+    entries += [*_history(folder), *_suspects(folder, chosen)]
     rest = [found for found in folder.attempts if found.id not in chosen.ids]
     if wish.kind == "extended":
         for found in rest:
             entries += _attempt(found, wish, missing)
-        entries += [*_history(folder), *_freeze(chosen, missing)]
+        entries += _freeze(chosen, missing)
     elif rest:
         missing.append(
             Missing(what=plural(len(rest), "other attempt"), why="only the chosen ones are in a minimal package; --extended adds all")
@@ -117,33 +125,41 @@ def _is_plain(path: Path) -> bool:
 
 
 # ------------------------------------------------------------------ to run it again
-def _replay(folder: RunFolder, chosen: Chosen, wish: Wish, missing: list[Missing]) -> Iterator[Entry]:
+def _replay(folder: RunFolder, chosen: Chosen, wish: Wish, modules: dict[str, str], missing: list[Missing]) -> Iterator[Entry]:
     source = next((found.attempt for found in (chosen.failing, chosen.surviving) if found and found.attempt), None)
     if source is None:
         missing.append(Missing(what="reproduce.py", why="no complete attempt died or survived, so there is nothing to replay"))
         return
     sources = wish.sources(source)
-    program = program_of(source, sources.files)
+    program = program_of(source, sources.files, used_by(folder), written_by(folder))
     yield Entry(name="reproduce.py", content=KIT / "reproduce.py", collector="package")
     yield Entry(name="scripts/isolate.sh", content=KIT / "isolate.sh", collector="package")
     yield Entry(name="scripts/monitor.py", content=KIT / "monitor.py", collector="package")
-    yield Entry(name="scripts/replay.json", content=_json(recipe(folder, chosen, program)), collector="package")
+    yield Entry(name="scripts/replay.json", content=_json(recipe(folder, chosen, program, modules)), collector="package")
     yield Entry(name="program/README.txt", content=_about(program, sources).encode(), collector="package")
-    yield from (Entry(name=name, content=path, collector="program") for name, path in program.files.items())
-    for word, size in program.inputs.items():
-        missing.append(Missing(what=f"input {word}", why="data of the program are not packed", size=size))
+    for name, path in program.files.items():
+        yield Entry(name=name, content=path, collector=NATIVE if is_native_library(name) else "program")
+    for name, entry in program.inputs.items():
+        missing.append(Missing(what=f"input {name}", why=entry.why, size=entry.size))
     if not program.files:
         missing.append(Missing(what="program", why="no file of its own was found: it is an installed program"))
 
 
+def _modules(environment: list[dict[str, Any]]) -> dict[str, str]:
+    """The distribution of each module that is installed, as `name==version`; {}: the interpreter could not be asked."""
+    facts = next((entry.get("value") for entry in environment if entry["name"] == "interpreter"), None)
+    return dict(facts.get("modules") or {}) if isinstance(facts, dict) else {}
+
+
 def _about(program: Program, sources: Sources) -> str:
-    changed = "They were changed since the run, so a replay may end differently.\n" if sources.changed else ""
-    listed = "".join(f"  {word} ({size:,} bytes)\n" for word, size in program.inputs.items()) or "  none\n"
-    count = len(program.files)
+    changed = f"Not as in the run, so a replay may end differently: {', '.join(sources.changed)}\n" if sources.changed else ""
+    listed = "".join(f"  {name} ({entry.size:,} bytes): {entry.why}\n" for name, entry in program.inputs.items()) or "  none\n"
+    others = "".join(f"  {name}\n" for name in program.elsewhere[:MOST_ELSEWHERE])
+    read = f"Files outside of the program that it read as well, and that are not packed:\n{others}" if others else ""
     return (
-        f"The program's own files ({count}), as they were found from its command and its imports; installed packages are not here\n"
-        f"(their versions are in environment.json).\n{changed}"
-        f"Inputs that the command names and that are not packed; put them here to replay it:\n{listed}"
+        f"The program's own files ({len(program.files)}): what its command names and imports, and what the runs loaded and opened;\n"
+        f"installed packages are not here (their versions are in environment.json).\n{changed}"
+        f"Inputs that are not packed; put them at the same place below this folder to replay it:\n{listed}{read}"
     )
 
 
@@ -156,7 +172,8 @@ def _attempt(found: AttemptFolder, wish: Wish, missing: list[Missing]) -> Iterat
         if path.is_symlink():
             missing.append(Missing(what=name, why="it is a link"))
         elif path.is_dir():
-            missing.append(Missing(what=f"{name}/", why="the program's own output is not packed"))
+            missing.append(Missing(what=f"{name}/", why="of the program's own output only its settings are packed"))
+            yield from _settings(path, name)
         elif not path.is_file():
             missing.append(Missing(what=name, why="it is a pipe, a socket or a device"))
         elif path.name.startswith("core"):
@@ -174,9 +191,31 @@ def _attempt(found: AttemptFolder, wish: Wish, missing: list[Missing]) -> Iterat
     missing += [Missing(what=f"{base}: {gap.what}", why=gap.why) for gap in (seen.not_collected if seen else [])]
 
 
-# ------------------------------------------------------------------ what only the extended package has
+def _settings(output: Path, name: str) -> Iterator[Entry]:
+    """Small files of settings that the program wrote beside its results: often the only place that tells all of them."""
+    found = sorted(path for pattern in ("*", "*/*") for path in output.glob(pattern) if path.suffix in SETTINGS and _is_plain(path))
+    for path in found[:MOST_SETTINGS]:
+        if path.stat().st_size <= LARGEST_INPUT:
+            yield Entry(name=f"{name}/{path.relative_to(output).as_posix()}", content=path, collector="program")
+
+
+# ------------------------------------------------------------------ what was tried
+def _suspects(folder: RunFolder, chosen: Chosen) -> Iterator[Entry]:
+    """Reports of `pytest reproducers/ --suspect-report FILE` beside the program, the runs or this run."""
+    attempt = next((found.attempt for found in chosen.cited if found.attempt), None)
+    run = folder.path.resolve()
+    places = [run, run.parent, run.parent.parent, run.parent.parent.parent, *([Path(attempt.cwd)] if attempt else [])]
+    known: set[bytes] = set()
+    for path in (path for place in dict.fromkeys(places) for path in sorted(place.glob("*.md")) if _is_plain(path)):
+        text = path.read_bytes() if path.stat().st_size <= LARGEST_INPUT else b""
+        if text.startswith(SUSPECTS) and text not in known:
+            known.add(text)
+            yield Entry(name=f"suspects/{path.name}", content=text, collector="pytest reproducers")
+
+
 def _history(folder: RunFolder) -> Iterator[Entry]:
-    """Each different specification among the runs of this name, under the stamp of the first run that had it."""
+    """All attempts in one table, and each different specification among the runs of this name, under the stamp of its first run."""
+    yield Entry(name="history/attempts.csv", content=_table(folder).encode(), collector="package")
     known: set[bytes] = set()
     for path in sorted(folder.path.resolve().parent.glob("*/spec.yaml")):
         text = path.read_bytes()
@@ -185,6 +224,20 @@ def _history(folder: RunFolder) -> Iterator[Entry]:
             yield Entry(name=f"history/{path.parent.name}-spec.yaml", content=text, collector="package")
 
 
+def _table(folder: RunFolder) -> str:
+    """One line for each complete attempt: what was asked and how it ended."""
+    sink = io.StringIO()
+    rows = csv.writer(sink, lineterminator="\n")
+    rows.writerow(["attempt", "purpose", "cell", "probes", "kind", "how", "step", "wall_s"])
+    for found, seen in folder.observed:
+        how = ending(seen, folder.verdict)
+        trial = seen.trial
+        probes = " ".join(trial.probes)
+        rows.writerow([found.id, trial.purpose, describe_cell(trial.cell), probes, how.kind, how.how, how.step, round(seen.wall_s, 3)])
+    return sink.getvalue()
+
+
+# ------------------------------------------------------------------ what only the extended package has
 def _freeze(chosen: Chosen, missing: list[Missing]) -> Iterator[Entry]:
     attempt = next((found.attempt for found in chosen.cited if found.attempt), None)
     if attempt is None or not _PYTHON.search(attempt.argv[0]):

@@ -21,8 +21,10 @@ TECHNICAL = re.compile(
     r"|LD|DYLD|SLURM_(?:JOB_ID|NTASKS|CPUS|MEM|GPUS|STEP)|OMPI|PMI|UCX|GLOO|FI|TOKENIZERS|LANG|LC|TZ)(?:_\w+)?|PYTHON\w*|PATH|TMPDIR|SHELL|TERM"
 )
 _PACKAGES = (
-    "import importlib.metadata as m, json, platform, sys, sysconfig; "
-    "print(json.dumps({'version': sys.version, 'implementation': platform.python_implementation(), 'prefix': sys.prefix, "
+    "import importlib.metadata as m, json, platform, re, sys, sysconfig; "
+    "tops = lambda d: (d.read_text('top_level.txt') or re.sub(r'[-.]', '_', d.metadata['Name'] or '')).split(); "
+    "print(json.dumps({'modules': {top: (d.metadata['Name'] or '?') + '==' + d.version for d in m.distributions() for top in tops(d)}, "
+    "'version': sys.version, 'implementation': platform.python_implementation(), 'prefix': sys.prefix, "
     "'base_prefix': sys.base_prefix, 'platform': sysconfig.get_platform(), 'libc': ' '.join(platform.libc_ver()), "
     "'packages': sorted({(d.metadata['Name'] or '?') + '==' + d.version for d in m.distributions()}, key=str.lower)}))"
 )

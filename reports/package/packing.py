@@ -15,7 +15,7 @@ from matrix.records import write_text
 from reports.folder import RunFolder, load
 from reports.package import archive, manifest
 from reports.package.choose import Chosen, choose
-from reports.package.contents import Entry, Wish, contents
+from reports.package.contents import NATIVE, Entry, Wish, contents
 from reports.package.environment import collect
 from reports.package.manifest import Held, Missing
 from reports.redact import Leak, Redactor, leaks, names_of_here
@@ -115,7 +115,7 @@ def _text_of(entry: Entry) -> str:
 
 
 def _is_binary(entry: Entry) -> bool:
-    return entry.collector == "kernel"
+    return entry.collector in ("kernel", NATIVE)
 
 
 def _put(packed: zipfile.ZipFile, entry: Entry, redactor: Redactor) -> Held:
