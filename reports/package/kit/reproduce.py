@@ -179,11 +179,18 @@ def last_lines(folder: Path) -> list[str]:
 # ------------------------------------------------------------------ as recorded?
 def difference(recorded: dict[str, Any], ended: dict[str, Any]) -> str:
     """What tells a run from the recorded one; "": it ended alike.  How often it takes how many steps is chance, so one step is enough."""
+    if recorded["memory"] and met_memory(ended):
+        return ""  # which process is killed, and what that makes the others say, is chance
     if strange := strange_exceptions(recorded, ended):
         return f"{strange[0].partition(' in ')[0]}: {ended['exceptions'][strange[0]] or strange[0]}"
     if recorded.get("last_step") is not None and ended["last_step"] is None:
         return f"it ended before its first step; recorded: step {recorded['last_step']}"
     return other_end(recorded, ended) or other_process(recorded, ended)
+
+
+def met_memory(ended: dict[str, Any]) -> bool:
+    """Memory is memory whether the kernel or a watchdog ends it."""
+    return bool(ended["ended_by"] == "memory_watchdog" or ended["signal"] == "SIGKILL" or ended["oom_kills"])
 
 
 def strange_exceptions(recorded: dict[str, Any], ended: dict[str, Any]) -> list[str]:
@@ -193,14 +200,12 @@ def strange_exceptions(recorded: dict[str, Any], ended: dict[str, Any]) -> list[
 
 
 def other_end(recorded: dict[str, Any], ended: dict[str, Any]) -> str:
-    """Whether the main process ended otherwise.  A hang is a hang whoever notices it; memory is memory whether the kernel or a watchdog
-    ends it; what was too slow does not finish in that time again."""
+    """Whether the main process ended otherwise.  A hang is a hang whoever notices it; what was too slow does not finish in that time
+    again."""
     now, then = said(ended), recorded_end(recorded)
     by = recorded["ended_by"]
     if by in HANGS:
         alike = ended["ended_by"] in HANGS
-    elif recorded["memory"] and (ended["ended_by"] == "memory_watchdog" or ended["signal"] == "SIGKILL" or ended["oom_kills"]):
-        alike = True
     elif recorded.get("slow"):
         alike = ended["ended_by"] == "wall"
     elif by in ("length", "wall"):
@@ -216,7 +221,7 @@ def other_end(recorded: dict[str, Any], ended: dict[str, Any]) -> str:
 def other_process(recorded: dict[str, Any], ended: dict[str, Any]) -> str:
     """Whether another process than the main one was to die first, and died of something else."""
     process, how = recorded.get("process", "main"), recorded.get("process_end")
-    if process == "main" or not how or (recorded["memory"] and ended["oom_kills"]):
+    if process == "main" or not how:
         return ""
     seen = ended["other_ends"]
     bad = [end for end in seen if end != "exit 0"]
