@@ -130,9 +130,7 @@ def _of_launcher(words: tuple[str, ...], at: int, launcher: str) -> CommandLine:
                 words=words, kind="module", target=words[index + 1], start=at, own=index + 2, launcher=launcher, launching=region
             )
     region = (start, len(words))
-    return CommandLine(
-        words=words, kind="program", target=words[at], start=at, own=len(words), launcher=launcher, launching=region
-    )
+    return CommandLine(words=words, kind="program", target=words[at], start=at, own=len(words), launcher=launcher, launching=region)
 
 
 def _of_shell(words: tuple[str, ...], at: int) -> CommandLine:
