@@ -84,7 +84,8 @@ def _exchanged(death: Observation, gone: list[str], came: list[str], axis: str) 
 def _added(death: Observation, gone: list[str], axis: str) -> Contrast | None:
     """Judge a library that takes over names of others, as a preloaded allocator does, and is there in the death alone."""
     files = {PurePath(name).name for name in gone}
-    for binding in death.bindings or ():
+    there = [binding for binding in death.bindings or () if _name(binding.user) not in gone]  # else the caller itself was switched off
+    for binding in there:
         definers = [_file(binding.to), *binding.others, *([_file(binding.user)] if binding.own else [])]
         added = next((name for name in definers if name in files), None)
         other = next((name for name in definers if name not in files), None)

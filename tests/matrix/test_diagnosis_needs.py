@@ -258,6 +258,7 @@ def test_an_allocator_that_was_loaded_before_the_c_library_and_gets_its_blocks_d
     freed = Binding(symbol="free", user=APP, to="/usr/lib/liballoc.so.2", own=False, others=["libc.so.6"])
     death = crash_in("liballoc.so.2", [freed], [APP, "/usr/lib/liballoc.so.2", "/usr/lib/libstdc++.so.6", "/usr/lib/libc.so.6"])
     assert of(death, lived(mapped=[APP, "/usr/lib/libc.so.6"])).ranking[0].cause == exchanged.BINARY
+    assert of(death, lived(mapped=["/usr/lib/libc.so.6"])).ranking[0].cause != exchanged.BINARY  # its caller is gone as well
 
 
 # ------------------------------------------------------------------ exits and signals
@@ -300,3 +301,21 @@ def test_every_rival_is_a_cause_of_the_catalogue_and_every_probe_is_there() -> N
         assert {rival.cause, rival.rival} <= set(catalogue.CAUSES), rival
         assert set(rival.probes) <= set(probes.NAMES), rival
         assert rival.question
+
+
+# ------------------------------------------------------------------ whose memory, and of which kind
+def held(*processes: ProcessMemory, files: int = 0) -> Ranked:
+    counted = dataclasses.replace(killed()["memory"], processes=list(processes), peak_group_bytes=300 * MIB, peak_group_shmem_bytes=files)
+    return of({**killed(), "memory": counted}).ranking[0]
+
+
+def test_the_report_says_who_held_the_memory_and_of_which_kind_and_the_advice_follows() -> None:
+    main, rank_ = worker(7, 20 * MIB, role="main"), worker(8, 240 * MIB, role="rank", rank=2)
+    assert "anonymous memory of rank 2 (pid 8) made up 240 MiB of it" in held(main, rank_).supports[0].fact
+    files, neighbour = held(main, files=250 * MIB), held(main, worker(9, 240 * MIB, role="other"))
+    assert "250 MiB of it were files in memory file systems" in files.supports[0].fact
+    assert "another process beside it (pid 9)" in neighbour.supports[0].fact
+    assert (files.form, neighbour.form, held(main, rank_).form) == ("memory files", "neighbour", "")
+    assert not any("detach" in remedy.change for remedy in files.remedies)
+    mapped = worker(7, 20 * MIB, role="main", shmem_bytes=250 * MIB)
+    assert held(mapped, files=250 * MIB).form == ""  # the process has these pages mapped: shared memory, and no files that nobody reads
