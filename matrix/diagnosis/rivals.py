@@ -42,8 +42,8 @@ def _reads_by_one_position(case: Case) -> bool:
 
 
 def _names_clash(case: Case) -> bool:
-    """Return True if a library of the crash gets a name from another one although several define that name."""
-    return any(binding.own or binding.others for death in case.bad_deaths for binding in death.bindings or ())
+    """Return True if a library of the crash gets a name from another one although it defines that name itself."""
+    return any(binding.own for death in case.bad_deaths for binding in death.bindings or ())
 
 
 RIVALS = (
