@@ -17,7 +17,7 @@ from typing import Protocol
 from matrix import earlier_deaths, observer_control, records
 from matrix.adoption import Sources, adopt, highest_number
 from matrix.assembly import CAN_BIND, Assembly, Holders, usable_cpus, working_folder
-from matrix.diagnosis import catalogue, judge, probing, ranking, samples, slow, suspects
+from matrix.diagnosis import catalogue, judge, probing, ranking, samples, slow, suspects, told_at_once
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.clusters import Crashes
 from matrix.diagnosis.cures import advise
@@ -71,6 +71,7 @@ class Planner:
         self._log_rankings = earlier_deaths.rank_by_log(spec)
         self._safe = Safekeeping(self.folder, working_folder(spec), _named_paths(spec))
         self._shares: dict[str, float] = {}  # of the causes, by the first death alone
+        self._told = ""  # what a death that says itself what it is proves, whatever the axes are
         self._suspected = ""  # the attempt whose death was told to the search
         self._said: list[str] = []  # notes
         self._no_probe: dict[str, str] = {}  # probe -> why it cannot be had here
@@ -116,7 +117,8 @@ class Planner:
         if self._out_of_time():
             self.search.stop("max_wall is used up")
         while self.pool.free and self._runs_left() > 0:
-            trial = self._better_probe() or self._searched() or self._sample() or self._last_probe() or self._control()
+            before = self._everything_changed() or self._better_probe()
+            trial = before or self._searched() or self._sample() or self._last_probe() or self._control()
             if trial is None:
                 return
             attempt, holders = self._assembly.attempt(self._next_number, trial, self._cpus())
@@ -136,6 +138,17 @@ class Planner:
             return trial
         wanted = all(asked.watched for asked in self._trials.values())
         return observer_control.bare(trial, self.observations, self.outcomes) if wanted and self.search.sure_to_die(trial.cell) else trial
+
+    def _everything_changed(self) -> Trial | None:
+        """Before a search, where the death says itself what it is: does it come whatever the axes are?"""
+        if self._verdict is None or self._told or self._out_of_time():
+            return None
+        asked = [trial.cell for trial in self._trials.values()]
+        cause = self._verdict.ranking[0].cause
+        cell = told_at_once.cell_with_everything_changed(self._case(), cause, self.spec.axes, self.spec.allowed, asked)
+        if cell is None or any(self.spec.unavailable(axis, value) for axis, value in cell.items()):
+            return None
+        return Trial(id=self.search.new_id(), cell=cell, purpose="find", why=told_at_once.WHY)
 
     def _runs_left(self) -> int:
         """Of max_runs; the search counts its own only, and it may have more questions once probes have changed what leads."""
@@ -203,7 +216,7 @@ class Planner:
 
     def _control(self) -> Trial | None:
         """At last the same without being watched, within the same budget, unless a fresh death was."""
-        if self.pool.running or self._out_of_time() or not self.spec.evidence.control:
+        if self.pool.running or self._out_of_time() or self._told or not self.spec.evidence.control:
             return None
         return observer_control.trial(
             self.search.new_id(), self.observations, self.outcomes, dict(self.spec.known_bad), max_runs=self.spec.search.max_runs
@@ -322,6 +335,9 @@ class Planner:
         case = self._case()  # one for both: the search's result takes longer than a decision
         self._suspect(case)
         ranked = self._write(case, complete=False).ranking
+        self._told = told_at_once.why_no_axis_matters(case, ranked[0].cause, self.spec.axes) or ""
+        if self._told:
+            self.search.stop(self._told)
         self.search.expect_rule(1 - sum(entry.probability for entry in ranked if entry.cause == "unknown"))
         advise(self.search, case, ranked[0].cause)
 
@@ -352,7 +368,7 @@ class Planner:
     def _write(self, case: Case, *, complete: bool) -> Verdict:
         earlier = earlier_deaths.earlier_deaths(self.spec, self._log_rankings, self.observations, self.outcomes)
         wall_s = self._wall_before_s + time.monotonic() - self._started
-        verdict = build(case, name=self.spec.name, complete=complete, wall_s=wall_s, earlier=earlier)
+        verdict = build(case, name=self.spec.name, complete=complete, wall_s=wall_s, earlier=earlier, told=self._told)
         observer = observer_control.result(
             self.observations, self.outcomes, dict(self.spec.known_bad), wanted=self.spec.evidence.control, complete=complete
         )

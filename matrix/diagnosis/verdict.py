@@ -22,8 +22,8 @@ class Earlier:
     differences: list[str]  # what may tell those runs from the runs of the matrix
 
 
-def build(case: Case, *, name: str, complete: bool, wall_s: float, earlier: Earlier | None = None) -> Verdict:
-    """The verdict after any number of attempts."""
+def build(case: Case, *, name: str, complete: bool, wall_s: float, earlier: Earlier | None = None, told: str = "") -> Verdict:
+    """The verdict after any number of attempts; `told`: what the death itself says, whatever the axes are."""
     result = case.result
     findings = ranking.collect(case)
     unexplained = None if result.reproduced or not complete else earlier
@@ -42,7 +42,7 @@ def build(case: Case, *, name: str, complete: bool, wall_s: float, earlier: Earl
         name=name,
         complete=complete,
         status=status,
-        status_text=_unreproduced_text(case, unexplained, ranked) if unexplained else _text(case, status, ranked),
+        status_text=_unreproduced_text(case, unexplained, ranked) if unexplained else _text(case, status, ranked, told),
         ranking=ranked,
         fix=fix,
         other_fixes=others,
@@ -215,7 +215,7 @@ def _letters(number: int) -> str:
     return text
 
 
-def _text(case: Case, status: Status, ranked: Sequence[Ranked]) -> str:
+def _text(case: Case, status: Status, ranked: Sequence[Ranked], told: str = "") -> str:
     """One sentence: what is known, no more."""
     result, first = case.result, ranked[0]
     beside = (
@@ -226,6 +226,8 @@ def _text(case: Case, status: Status, ranked: Sequence[Ranked]) -> str:
     if status == "diagnosed":
         where = describe_cell({axis: "|".join(map(str, values)) for axis, values in first.culprit.items()}) or "every cell"
         return f"Diagnosed: {first.cause}, where {where}.{beside}"
+    if status == "suspected" and told:
+        return f"Suspected: {first.cause} ({first.grade}). {told}, so nothing here can confirm or cure it.{beside}"
     if status == "suspected":
         open_rival = next((rival.text for rival in first.rivals if not rival.told), "the evidence for the cause is not direct enough")
         reason = result.reasons[0] if result.reasons else open_rival
