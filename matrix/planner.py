@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import statistics
 import threading
 import time
 from pathlib import Path
@@ -34,6 +35,9 @@ from matrix.taught import Taught, taught_by, with_length
 
 STACKS_WANTED = 4  # deaths with native stacks; of the others only the libraries are read (a whole core costs about a second)
 TICK_S = 0.25
+MORE_FRESH = "Once more, as runs are quick: does it hold?"
+TIME_FOR_MORE = 0.5  # of the time that the answer took
+MOST_MORE, MOST_WITH_MORE = 4, 12  # runs for that, and runs of all kinds with them
 MOST_CELLS = 5  # runs that are asked for to see whether it is one sample of the data that kills
 LEFT_OPEN = 0.5  # share of what a probe tells early that the contrast would not have told in the end
 
@@ -118,7 +122,8 @@ class Planner:
             self.search.stop("max_wall is used up")
         while self.pool.free and self._runs_left() > 0:
             before = self._everything_changed() or self._better_probe()
-            trial = before or self._searched() or self._sample() or self._last_probe() or self._control()
+            trial = before or self._searched() or self._sample() or self._last_probe()
+            trial = trial or self._more_verification() or self._control()
             if trial is None:
                 return
             attempt, holders = self._assembly.attempt(self._next_number, trial, self._cpus())
@@ -184,6 +189,23 @@ class Planner:
             return None
         return self._probe_trial(self.search.new_id(), probe.name)
 
+    def _more_verification(self) -> Trial | None:
+        """Where runs are quick, further fresh runs of the fix and of the known-bad cell: one clean run excludes hardly anything."""
+        verdict = self._verdict
+        if self.pool.running or verdict is None or verdict.status != "diagnosed" or verdict.fix is None or not verdict.fix.verified:
+            return None
+        made = [run for run in self.observations if run.trial.why == MORE_FRESH]
+        walls = [run.wall_s for run in self.observations if run.trial.cell == verdict.fix.cell]
+        spent_s = self._elapsed_s() - sum(run.wall_s for run in made)
+        left_s = TIME_FOR_MORE * spent_s - sum(run.wall_s for run in made)
+        if len(made) >= MOST_MORE or len(self.observations) >= MOST_WITH_MORE or statistics.median(walls) > left_s:
+            return None
+        cell = dict(self.spec.known_bad) if len(made) % 3 == 2 else dict(verdict.fix.cell)
+        return Trial(id=self.search.new_id(), cell=cell, purpose="verify", why=MORE_FRESH)
+
+    def _elapsed_s(self) -> float:
+        return self._wall_before_s + time.monotonic() - self._started
+
     def _probing(self) -> bool:
         return any(live.attempt.trial.probes for live in self.pool.running.values())
 
@@ -243,7 +265,7 @@ class Planner:
 
     def _out_of_time(self) -> bool:
         limit = self.spec.search.max_wall_s
-        return limit is not None and self._wall_before_s + time.monotonic() - self._started > limit
+        return limit is not None and self._elapsed_s() > limit
 
     def _cpus(self) -> list[int] | None:
         """CPUs of the next free place when the specification limits them, so that attempts side by side do not share any."""
@@ -367,7 +389,7 @@ class Planner:
 
     def _write(self, case: Case, *, complete: bool) -> Verdict:
         earlier = earlier_deaths.earlier_deaths(self.spec, self._log_rankings, self.observations, self.outcomes)
-        wall_s = self._wall_before_s + time.monotonic() - self._started
+        wall_s = self._elapsed_s()
         verdict = build(case, name=self.spec.name, complete=complete, wall_s=wall_s, earlier=earlier, told=self._told)
         observer = observer_control.result(
             self.observations, self.outcomes, dict(self.spec.known_bad), wanted=self.spec.evidence.control, complete=complete
