@@ -53,6 +53,11 @@ def at_start_of_freed(fault: Fault) -> bool:
     return offset == MMAP_HEADER or (offset == 0 and fault.before == "nothing")
 
 
+def was_given_back(fault: Fault) -> bool:
+    """Return True if memory had been at the address, and neither a run off the end of something nor an index leads there."""
+    return bool(fault.was_mapped) and fault.before == "nothing" and fault.index_bytes is None and not on_stack(fault)
+
+
 def behind_the_end(fault: Fault) -> bool:
     offset = _offset_in_no_page(fault)
     return offset is not None and offset < EDGE and not at_start_of_freed(fault) and fault.before != "nothing"

@@ -24,6 +24,7 @@ from matrix.diagnosis.addresses import (
     left,
     on_stack,
     the_fault,
+    was_given_back,
 )
 from matrix.diagnosis.case import Case
 from matrix.diagnosis.cause import SHARED, Cause, finding, message, said
@@ -62,7 +63,7 @@ def causes_of(case: Case) -> dict[str, Cause]:
 
 def _is_of_no_heap(death: Observation) -> bool:
     fault, line = the_fault(death), said(death, "fatal python error") or ""
-    return bool(fault and fault.was_mapped) or any(word in line.lower() for word in REFERENCES)
+    return bool(fault and was_given_back(fault)) or any(word in line.lower() for word in REFERENCES)
 
 
 def findings(case: Case) -> Iterator[Finding]:
@@ -202,7 +203,7 @@ def _address(death: Observation) -> Iterator[Finding]:
         return
     if fault.stack_left_bytes is not None and fault.stack_left_bytes > ROOM:
         yield finding(OVERFLOW, "address", death, -4.0, f"the thread that crashed had {fault.stack_left_bytes >> 10} KiB of stack left")
-    if fault.was_mapped and not on_stack(fault):
+    if was_given_back(fault):
         fact = f"memory was at {fault.address or 0:#x} while it ran, and was given back before native code{in_what(fault)} used it"
         yield finding(CORRUPTION, "given back", death, 4.0, fact, form=GIVEN_BACK)
         yield finding(ARGUMENT, "given back", death, -2.5, fact)

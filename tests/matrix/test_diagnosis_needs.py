@@ -174,10 +174,14 @@ def test_a_file_that_forked_processes_read_by_one_position_is_of_the_fork(how: s
 
 # ------------------------------------------------------------------ crashes
 def test_memory_that_had_been_there_was_given_back_and_what_never_was_there_is_an_argument() -> None:
-    gone, never = (segv(faults=[fault(0x7F1234567890, was_mapped=was)]) for was in (True, False))
+    gone, never = (segv(faults=[fault(0x7F1234567890, before="nothing", was_mapped=was)]) for was in (True, False))
     first = of(gone).ranking[0]
     assert (first.cause, first.form, first.title) == ("native_memory_corruption", "given back", "Memory is used after it was given back")
     assert of(never).ranking[0].cause == "native_bad_argument"
+    behind = segv(faults=[fault(0x7F1234567000, access="read", before="anonymous", was_mapped=True)])
+    led_there = segv(faults=[fault(0x7F1234567890, before="nothing", index_bytes=1 << 30, was_mapped=True)])
+    for overrun in (behind, led_there):  # what ran off an end may come to where something else was before
+        assert of(overrun).ranking[0].cause == "native_bad_argument"
 
 
 def test_an_index_that_holds_what_fresh_memory_is_filled_with_was_never_set() -> None:
