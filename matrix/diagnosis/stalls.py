@@ -288,9 +288,12 @@ def _weight(case: Case, death: Observation, process: ProcessSeen) -> float:
 def _below_a_poll(others: list[ProcessSeen], found: dict[int, HangClass]) -> ProcessSeen | None:
     """Return a process that waits while the main process only looks at it now and then, as a launcher does; None: all have a reason.
 
-    Ranks come first.  A worker of a pool that waits for work is well."""
-    waiting = [each for each in others if found[each.pid] in WAITING and (each.rank is not None or not _waits_for_work(each))]
-    return min(waiting, key=lambda process: (process.rank is None, process.rank or 0, process.pid), default=None)
+    Ranks come first.  A worker of a pool that waits for work is well, and so may one helper be that waits for what to do."""
+    waiting = [process for process in others if found[process.pid] in WAITING]
+    ranks = [process for process in waiting if process.rank is not None]
+    programs = [process for process in waiting if _own_line(process) and not _waits_for_work(process)]
+    stuck = ranks or (programs if len(programs) > 1 else [])
+    return min(stuck, key=lambda process: (process.rank or 0, process.pid), default=None)
 
 
 def _waits_for_work(process: ProcessSeen) -> bool:

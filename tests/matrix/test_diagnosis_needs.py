@@ -106,6 +106,13 @@ def test_a_launcher_that_polls_hides_no_deadlock_of_its_ranks_and_each_is_named_
     assert found.ranking[0].form == "ranks apart"
 
 
+def test_one_helper_that_waits_for_what_to_do_is_no_rank_and_two_programs_that_wait_are_stuck() -> None:
+    stack = ["libc.so.6 in read", "serve.py:4 in listen"]
+    helpers = [process(pid=8 + at, ppid=7, role="other", wchan="anon_pipe_read", stack=stack) for at in range(2)]
+    assert of(hung(processes=[POLLS, *helpers[:1]])).ranking[0].cause != "deadlock"
+    assert of(hung(processes=[POLLS, *helpers])).ranking[0].cause == "deadlock"
+
+
 def test_a_wait_for_a_remote_is_a_hang_also_beside_a_process_that_left_the_program() -> None:
     waits = process(wchan="wait_woken", stack=["libc.so.6 in recv", "job.py:12 in fetch"])
     daemon = process(pid=20, ppid=2, role="other", wchan="hrtimer_nanosleep")
