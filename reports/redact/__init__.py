@@ -1,8 +1,8 @@
 """Secrets and identities taken out of files that leave the machine.
 
-`Redactor` learns from all files, then writes each without them; `leaks` reads the finished archive again.  Own code, because
-nothing well kept does this for logs, records and command lines while it spares what diagnosis lives on: hashes, build-ids,
-symbols, versions and addresses.
+`Redactor` learns from all files, then writes each without them; `leaks` reads the finished archive again.  The rules of gitleaks are
+used as data (`rules.py`), for they are well kept.  The rest is own code: scanners for repositories know no logs, records and
+command lines, and do not spare what diagnosis lives on: hashes, build-ids, symbols, versions and addresses.
 """
 
 from reports.redact.identity import Known, names_of, names_of_here

@@ -12,6 +12,8 @@ from reports.redact.entropy import random_words
 from reports.redact.hits import Hit, merged, settled
 from reports.redact.identity import Identities
 from reports.redact.named import named
+from reports.redact.phrases import phrased
+from reports.redact.rules import ruled
 from reports.redact.shapes import ANY_PREFIX, TRACES, shaped
 from reports.redact.triage import segments
 from reports.redact.vault import TOKEN
@@ -72,7 +74,7 @@ def _in_lines(text: str, identities: Identities, may_be_wrapped: bool, is_source
 
 
 def _plain(text: str, identities: Identities, may_be_wrapped: bool, is_source: bool) -> list[Hit]:
-    secrets = [*shaped(text), *named(text), *random_words(text)]
+    secrets = [*shaped(text), *ruled(text), *named(text), *phrased(text), *random_words(text)]
     if may_be_wrapped:
         secrets = [_with_rest(text, hit) for hit in secrets]
         known = {hit.start for hit in secrets}

@@ -31,7 +31,7 @@ _HOME = re.compile(
 _EMAIL = re.compile(r"(?<![\w.+/-])[A-Za-z0-9][\w.+-]{0,63}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z]{2,24}(?![\w@])(?!\.\d)")
 _LOGIN = re.compile(r"(?<![\w.@/-])([a-z_][a-z0-9_.-]{1,31})@([A-Za-z0-9][A-Za-z0-9.-]{0,62})(?=:[~/]|:\s*[~$#]|\]?[$#]\s| ~|'s password)")
 _IPV4 = re.compile(r"(?<![\w.=+-])(?:\d{1,3}\.){3}\d{1,3}(?![\w-]|\.\d)")
-_IPV4_VERSION = re.compile(r"(?i)(?:version|release|ver\.?|driver|toolkit|cud\w+|lib\w+|nccl|[a-z]+==|v)[\s:='\"]{0,3}\Z")
+_IPV4_VERSION = re.compile(r"(?i)(?:version|release|sections?|chapter|ver\.?|driver|toolkit|cud\w+|lib\w+|nccl|[a-z]+==|v)[\s:='\"]{0,3}\Z")
 _IPV6 = re.compile(
     r"(?<![\w:.])(?:[0-9A-Fa-f]{1,4}:){2,7}(?::|[0-9A-Fa-f]{1,4})(?::[0-9A-Fa-f]{1,4}){0,6}(?![\w:])|(?<![\w:.])[fF][edEDcC][0-9a-fA-F]{2}::[0-9a-fA-F:]{1,36}(?![\w:])"
 )

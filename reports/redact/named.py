@@ -21,10 +21,10 @@ _SERVICES = {
     "linkedin", "mailchimp", "mailgun", "mapbox", "mattermost", "meraki", "messagebird", "mlflow", "neptune", "netlify", "newrelic",
     "relic", "okta", "openai", "pinecone", "plaid", "privateai", "rapidapi", "sendbird", "sentry", "snyk", "softlayer", "sonar",
     "squarespace", "sumo", "sumologic", "telegram", "travis", "twilio", "twitch", "twitter", "typeform", "wandb", "yandex", "zendesk",
-    "contribsys", "ibm",
+    "contribsys", "ibm", "kaggle",
 }  # fmt: skip
 CLUES = re.compile(
-    tree(["pass", "pwd", "secret", "token", "key", "cred", "auth", "cookie", "session", "signature", "webhook", "dsn", "connection",
+    tree(["pass", "pwd", "pw", "secret", "token", "key", "cred", "auth", "cookie", "session", "signature", "webhook", "dsn", "connection",
           "licen", "login", *_SERVICES])
 )  # fmt: skip
 NAMES = re.compile(r"[\w.$-]+")
@@ -33,15 +33,20 @@ _NAME_RIGHT = re.compile(r"[\w.$-]{0,80}")
 _AFTER = re.compile(
     r"""(?P<sep>["'`\\\]]{0,4}[ \t]{0,8}(?:=>|:?={1,3}|:(?!:)|,|[ \t])[ \t]{0,8})"""
     r"""(?:[&!][\w/!-]+[ \t]+)?(?P<scheme>(?:Bearer|Basic|Token|Digest)[ ]+)?"""
-    r"""(?:(?P<open>[bru@]{0,2}(?:\\?"|\\?'|`))(?P<quoted>(?:\\\\.|\\.|(?!(?P=open))[^\n\\])*?)(?:(?P=open)|(?=\n)|$)|(?P<bare>[^\s"'`,;<>\\(){}\[\]]+))""",
+    r"""(?:(?P<open>[bru@]{0,2}(?:\"\"\"|'''|\\?"|\\?'|`))(?P<quoted>(?:\\\\.|\\.|(?!(?P=open))[^\n\\])*?)(?:(?P=open)|(?=\n)|$)|(?P<bare>[^\s"'`,;<>\\(){}\[\]]+))""",
 )
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 _STRONG = {
     "password", "passwd", "passphrase", "passcode", "pwd", "secret", "secrets", "token", "credential", "credentials", "creds",
     "apikey", "authtoken", "accesskey", "secretkey", "privatekey", "authorization", "cookie", "accesstoken", "refreshtoken",
-    "userpass", "dbpass",
-}  # fmt: skip
+    "userpass", "dbpass", "pw", "passwords", "passphrases", "passwort", "requirepass", "masterauth",
+}
+_GLUED = re.compile(r".+(?:passwords?|passwd|passphrase|apikey|api_?token|authtoken|accesstoken|secretkey|accesskey)")
+_ACCOUNTS = {
+    "db", "database", "admin", "root", "smtp", "mail", "email", "ftp", "ssh", "mysql", "pg", "postgres", "redis", "rabbitmq", "default",
+    "become", "bind", "ldap", "sudo", "http", "proxy", "vnc", "wifi", "ansible", "mq", "amqp", "mongo", "su", "svc",
+}  # fmt: skip  # fmt: skip
 _STRONG_BEFORE_KEY = {
     "api", "access", "secret", "private", "encryption", "signing", "master", "account", "shared", "license", "auth", "client",
     "storage", "service", "write", "read", "subscription", "app", "application", "consumer", "deploy", "integration", "server",
@@ -84,6 +89,7 @@ _BETWEEN_TEXTS = re.compile(r"\s*[,)\]}+%]")  # what stands between two texts of
 _PATH = re.compile(r"(?:~|\.{1,2})?/[^/\s]+/.*|~?/[\w.-]*|[A-Za-z]:\\.*|\.{1,2}/.*|[\w.-]+(?:/[\w.-]+)+\.\w{1,5}")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{32,}={0,2}")
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|[+-]?(?=[.,]?\d)\d{0,15}[.,]?\d*(?:[eE][+-]?\d+)?[a-zA-Z%]{0,3}|\d{1,2}(?::\d\d)+(?:\.\d+)?")
+_LONG_NUMBER = re.compile(r"\d{8,}")  # a key may be one
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s@]*", re.IGNORECASE)
 
 
@@ -112,11 +118,11 @@ def _value(text: str, start: int, name: str, found: re.Match[str]) -> Iterator[H
     strength = strength_of(name)
     if text[max(0, start - 2) : start + 1].startswith("${") and value.startswith("?"):  # what a shell says of an empty variable
         return
-    if "==" in sep and value[:1].isdigit():  # a pinned package
+    if group == "bare" and "==" in sep and value[:1].isdigit():  # a pinned package
         return
     if sep.strip("\"'`\\] \t") in ("", ",") and not _may_be_apart(text, start, name, sep, found):
         return
-    if strength == 2 and group == "bare" and not found["scheme"] and _is_prose(text, start, name, sep, value):
+    if strength == 2 and group == "bare" and not found["scheme"] and sep.strip() and _is_prose(text, start, name, sep, value):
         return
     if value.istitle() and sep.strip() == ":" and re.match(r" [a-z]", text[found.end() : found.end() + 2]):  # "password: The password of"
         return
@@ -134,6 +140,8 @@ def _may_be_apart(text: str, start: int, name: str, sep: str, found: re.Match[st
         return False
     if name.startswith("-"):
         return not (found["quoted"] or found["bare"]).startswith("-")  # ("--password", "-p")
+    if "," in sep and name.isupper() and "_" in name:  # os.getenv("DB_PASSWORD", "..."), and no list of variables
+        return not found["quoted"].isupper()
     if "," in sep:  # ("Authorization", "Basic ..."), and no list of field names
         return bool(_APART.fullmatch(found["quoted"]))
     return name in ("password", "login") and bool(re.search(r"\b(?:machine|login)\s+\S+", _line_before(text, start)))
@@ -143,7 +151,7 @@ def _may_be_apart(text: str, start: int, name: str, sep: str, found: re.Match[st
 def strength_of(name: str) -> Strength:
     """How surely what stands under that name is a secret."""
     words = [word.lower() for word in _WORDS.findall(name)]
-    if not words or name.strip("-").upper() in ("PWD", "OLDPWD") or words[-1] in _NOT_A_VALUE:
+    if not words or name.strip("-") in ("PWD", "OLDPWD") or words[-1] in _NOT_A_VALUE:
         return 0
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     while last.isdigit() and len(words) > 1:
@@ -151,7 +159,11 @@ def strength_of(name: str) -> Strength:
         last, before = words[-1], words[-2] if len(words) > 1 else ""
     if "token" in words and set(words) & _TEXT_TOKENS:
         return 0
-    if last in _STRONG or (last == "key" and before in _STRONG_BEFORE_KEY) or (last == "string" and before == "connection"):
+    if last == "pass" and set(words) & _ACCOUNTS:
+        return 2
+    if last in _STRONG or _GLUED.fullmatch(last):
+        return 2
+    if (last == "key" and before in _STRONG_BEFORE_KEY) or (last == "string" and before == "connection"):
         return 2
     if "key" in words[-2:] and set(words) & (_STRONG | _SERVICES):
         return 2
@@ -168,7 +180,10 @@ def is_secret(value: str, strength: Strength, name: str = "") -> bool:
     if _FILLED_IN.search(value) and len(_FILLED_IN.sub("", value).strip()) < SHORTEST_BESIDE:
         return False
     if _is_path(value) or _NUMBER.fullmatch(value) or _URL.fullmatch(value):
-        return strength == 2 and "/" not in value and len(value) > 3 and _is_password(name)
+        is_long = bool(_LONG_NUMBER.fullmatch(value)) or (len(value) > 3 and _is_password(name))
+        return strength == 2 and "/" not in value and is_long
+    if name.lower().endswith("cookie") and "=" not in value and not _KEYLIKE.fullmatch(value):
+        return False
     if strength == 2:
         return len(value) > 1
     return bool(_KEYLIKE.fullmatch(value) or _SERVICE_VALUE.fullmatch(value)) and not _has_words(value)

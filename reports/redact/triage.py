@@ -10,13 +10,14 @@ import functools
 import re
 from collections.abc import Collection, Iterator
 
-from reports.redact import glance, identity
+from reports.redact import glance, identity, phrases, rules
 from reports.redact.edges import edges
 from reports.redact.entropy import LONG_WORD, looks_random
 from reports.redact.glance import KNOWN_WORDS, blurred
 from reports.redact.named import CLUES, NAMES, strength_of
 
 LINES_AFTER = 4  # a key that is wrapped goes on there
+_SIGNS = "\"'`:=,;"
 _DULL = re.compile(r"[\W\d_]*[A-Za-z]{0,3}[\W\d_]*")
 _KEY_BEGIN, _KEY_END = "-----BEGIN ", "-----END "
 
@@ -46,15 +47,20 @@ def segments(text: str, names: Collection[str]) -> Iterator[tuple[int, int]]:
 @functools.lru_cache(KNOWN_WORDS)
 def _matters(word: str) -> bool:
     """Whether a blurred word may hold a secret or a name, or tell of one."""
+    if word in phrases.COMMAND_WORDS or word.strip(_SIGNS) in phrases.COMMAND_WORDS:
+        return True
     if len(word) < 5 and "@" not in word and "-" not in word and "_" not in word:
-        return word.lower() in ("key", "pwd", "user", "host", "node", "auth", "pass")
+        return word.lower().strip(_SIGNS) in ("key", "pwd", "pw", "user", "host", "node", "auth", "pass")
     if identity.has_trace(word):
         return True
-    if _DULL.fullmatch(word):
+    if phrases.TRACES.search(word):
+        return True
+    if _DULL.fullmatch(word) and not CLUES.search(word.lower()):
         return False
     return bool(
         (CLUES.search(word.lower()) and any(strength_of(found[0]) for found in NAMES.finditer(word)))
         or glance.has_trace(word)
+        or rules.has_keyword(word.lower())
         or any(looks_random(found[0]) for found in LONG_WORD.finditer(word))
     )
 
