@@ -38,6 +38,7 @@ TICK_S = 0.25
 MORE_FRESH = "Once more, as runs are quick: does it hold?"
 TIME_FOR_MORE = 0.5  # of the time that the answer took
 MOST_MORE, MOST_WITH_MORE = 4, 12  # runs for that, and runs of all kinds with them
+TOLD = 0.5  # probability of a cause that is told before it is known where it comes
 MOST_CELLS = 5  # runs that are asked for to see whether it is one sample of the data that kills
 LEFT_OPEN = 0.5  # share of what a probe tells early that the contrast would not have told in the end
 
@@ -321,10 +322,19 @@ class Planner:
             self.view.expects(self.search.expected_runs(self._crash_rate()))
 
     def _new_notes(self) -> list[str]:
-        """Return the note on steps the first time that there is one."""
-        notes = [note for note in self._steps_note() if note not in self._said]
+        """Return what is worth telling at once, each sentence the first time: how steps are read, and what a death proves already."""
+        notes = [note for note in [*self._steps_note(), *self._so_far()] if note not in self._said]
         self._said += notes
         return notes
+
+    def _so_far(self) -> list[str]:
+        """Say what the deaths prove by themselves, before it is known where they come."""
+        first = self._verdict.ranking[0] if self._verdict and self._verdict.ranking else None
+        if first is None or first.cause in ("unknown", "healthy") or first.grade != "supported" or first.probability < TOLD:
+            return []
+        if self._told:
+            return [f"Known: {first.cause} (supported): {self._told}."]
+        return [f"Known by now: {first.cause} (supported): {first.summary} The next runs ask where it comes, and what helps."]
 
     def _steps_note(self) -> list[str]:
         """Say how steps were found where the specification says nothing of them, or how to name them."""

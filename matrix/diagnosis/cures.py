@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from matrix.diagnosis import edges, fork, openmp
+from matrix.diagnosis import edges, fork, memory_causes, memory_form, openmp
 from matrix.diagnosis.case import Case
 from matrix.records import Cell
 from matrix.search import Search
@@ -23,7 +23,7 @@ def advise(search: Search, case: Case, cause: str) -> None:
     search.withdraw_advice()
     changes = {(axis, survivor.trial.cell[axis]): survivor.trial.cell for axis, survivor in case.beside}
     narrow = edges.narrow(case, cause)
-    near = {change for change, cell in changes.items() if narrow(cell)}
+    near = {change for change, cell in changes.items() if narrow(cell) or still_grows(case, cause, cell)}
     for change, cell in changes.items():
         if why := hides(case, cell):
             search.veto(*change, why)
@@ -34,6 +34,11 @@ def advise(search: Search, case: Case, cause: str) -> None:
 def hides(case: Case, cell: Cell) -> str | None:
     """Why a cell survives with the fault still in it; None: nothing says so."""
     return openmp.hides(case, cell)
+
+
+def still_grows(case: Case, cause: str, cell: Cell) -> str | None:
+    """Describe how memory grows towards the limit under a change that survives; None where it does not, or memory is not the cause."""
+    return memory_form.still_grows(case, cell) if cause in memory_causes.NAMES else None
 
 
 def is_gone(case: Case, cause: str, cell: Cell) -> bool:

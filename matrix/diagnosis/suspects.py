@@ -73,6 +73,9 @@ def weights(spec: Spec, shares: Mapping[str, float], causes: Mapping[str, Cause]
     for axis in spec.axes:
         if probes := _levers(axis):
             found[axis.name] = sum(share * _times(causes[cause], probes) if cause in causes else share for cause, share in shares.items())
+    for axis in spec.axes:
+        if _names_a_place(axis):
+            found[axis.name] = found.get(axis.name, 1.0) * (1 + shares.get(FULL, 0.0) * (_odds(TAKES_PART) / _odds(USUAL) - 1))
     for name, by_axis in _setters(spec, runs).items():
         share = sum(shares.get(cause, 0.0) for cause in SET_BY[name])
         for axis_name, chance in by_axis.items():
@@ -96,6 +99,12 @@ def _odds(chance: float) -> float:
 def _levers(axis: Axis) -> set[str]:
     names = {name for value in axis.values for name in axis.variables(value)}
     return {probe for name in names for start, probe in LEVERS.items() if name.startswith(start)}
+
+
+def _names_a_place(axis: Axis) -> bool:
+    """True if some value of the axis is a path: where a program writes decides which disk is full."""
+    words = [word for value in axis.values for word in (*axis.argv(value), *axis.variables(value).values())]
+    return any("/" in word or "{attempt_dir}" in word for word in words)
 
 
 # ------------------------------------------------------------------ what an axis sets, by what runs were under

@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from matrix.diagnosis import catalogue, cures, edges, memory_causes, memory_form, pattern, ranking, slow, stalls
+from matrix.diagnosis import catalogue, cures, edges, memory_form, pattern, ranking, samples, slow, stalls
 from matrix.diagnosis.case import Case
 from matrix.records import Cell, CrashPattern, Failure, Fix, Grade, Observation, Ranked, Status, Verdict, describe_cell
 from matrix.search import Result
@@ -37,7 +37,8 @@ def build(case: Case, *, name: str, complete: bool, wall_s: float, earlier: Earl
     others = [_fix(case, ranked[0].cause, other, narrow) for other in result.other_fixes]
     if fix and fix.kind == "hides":
         others, fix = [fix, *others], None
-    others.sort(key=lambda other: (other.kind == "hides", other.kind == "avoids"))
+    cause = ranked[0].cause
+    others.sort(key=lambda other: (other.kind == "hides", other.kind == "avoids", bool(cures.still_grows(case, cause, other.cell))))
     return Verdict(
         name=name,
         complete=complete,
@@ -153,12 +154,14 @@ def _fix(case: Case, cause: str, fix: Fix, narrow: Callable[[Cell], str | None])
         return dataclasses.replace(fix, kind="hides", why=why, advice=f"Do not rely on it: {why}.")
     kind = cures.kind(case, cause, fix.cell)
     advice = f"{fix.advice} {cures.ADVICE[cause]}" if kind == "cures" and cause in cures.ADVICE else fix.advice
-    if cause in (memory_causes.RETENTION, memory_causes.ALLOCATOR) and (left := memory_form.still_grows(case, fix.cell)):
+    if left := cures.still_grows(case, cause, fix.cell):
         advice = f"{advice} It is no cure: {left}."
     short = [outcome for outcome in case.outcomes_of(fix.cell) if outcome.kind == "survived" and not outcome.whole]
     if short:
         ended = f"after {min(outcome.seconds for outcome in short):.0f} s or more, far longer than any death took"
         advice = f"{advice} {len(short)} of its clean runs were ended {ended}."
+    if cause == samples.CORRUPT:
+        advice = f"{advice} It is no cure: the record stays in the data, and another order or batch meets it later."
     if near := narrow(fix.cell):
         advice = f"{advice} It survives at the edge: {near}."
     return dataclasses.replace(fix, kind=kind, advice=advice)

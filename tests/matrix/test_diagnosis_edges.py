@@ -13,7 +13,7 @@ from matrix.diagnosis.verdict import build
 from matrix.records import Exit, Filesystem, Message, Observation, Trend, Verdict
 from matrix.search import Search
 from tests.matrix.test_diagnosis_cures import SPEC, case_of, observation
-from tests.matrix.test_diagnosis_memory import FLAT, MIB, killed, lived
+from tests.matrix.test_diagnosis_memory import FLAT, GROWING, MIB, killed, lived
 
 SHM = Filesystem(folder="/dev/shm", use="shm", total_bytes=64 * MIB, least_free_bytes=0, last_free_bytes=0, last_s=2.0)
 DISK = dataclasses.replace(SHM, folder="/", use="cwd", least_free_bytes=MIB)
@@ -65,6 +65,15 @@ def test_of_changes_that_survive_one_that_leaves_room_is_the_fix_whichever_is_na
     assert first.fix and first.fix.set == {"runtime": "one"} and "at the edge" not in first.fix.advice
     assert second.fix and second.fix.set == {"easy": 2}
     assert any("at the edge" in other.advice for other in first.other_fixes)
+
+
+def test_a_change_under_which_memory_still_grows_ranks_behind_one_under_which_it_does_not() -> None:
+    grows = dataclasses.replace(GROWING, limit_bytes=1024 * MIB, start_bytes=100 * MIB, end_bytes=300 * MIB)
+    creeping, steady = lived(300 * MIB, curve=dataclasses.replace(grows, peak_bytes=300 * MIB)), MEMORY[400]
+    first, second = told(killed(GROWING), creeping, steady), told(killed(GROWING), steady, creeping)
+    assert first.fix and first.fix.set == {"runtime": "one"} and "no cure" not in first.fix.advice
+    assert second.fix and second.fix.set == {"easy": 2}
+    assert any("a run of about 185 steps meets the limit" in other.advice for other in first.other_fixes)
 
 
 def test_where_every_change_survives_at_the_edge_the_cheapest_is_the_fix_and_says_so() -> None:
