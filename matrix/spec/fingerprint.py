@@ -1,7 +1,8 @@
 """What identifies the program itself: the content of its own files.
 
-Attempts of an edited program are not pooled, and the files alone decide that: a commit hash would miss uncommitted edits and would
-change with edits that the program never sees, so the state of git is not part of it.
+These are the files that can be found without a run; `evidence/used_files.py` adds what the runs load and open, and `--resume`
+compares all of them.  The files alone decide which attempts are pooled: a commit hash would miss uncommitted edits and would change
+with edits that the program never sees, so the state of git is not part of it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
 import re
@@ -17,6 +18,7 @@ from reports.package.choose import Chosen
 from reports.package.kit.monitor import ANY_STEP, exceptions_in, last_step, output_of
 
 MOST_TRIES = 20
+MOST_FILES = 20_000  # of a folder of data that are counted
 LARGEST_INPUT = 256 * 1024  # bytes of a text file of the program's settings that is packed with the program
 LARGEST_LIBRARY = 20 << 20
 TEXT_INPUTS = (".yaml", ".yml", ".json", ".toml", ".cfg", ".ini", ".conf", ".txt")
@@ -114,8 +116,8 @@ def _is_own_output(path: Path, attempt: Attempt) -> bool:
 
 
 def _size_of(folder: Path) -> int:
-    """Bytes of what is in a folder of data; 0 for a folder that holds modules of the program."""
-    found = [path for path in folder.rglob("*") if _is_file(path)]
+    """Bytes of what is in a folder of data (of its first files, where they are many); 0 for a folder that holds modules of the program."""
+    found = [path for path in itertools.islice(folder.rglob("*"), MOST_FILES) if _is_file(path)]
     return 0 if any(path.suffix == ".py" for path in found) else sum(path.stat().st_size for path in found)
 
 
