@@ -239,6 +239,7 @@ def execute(spec: Spec, where: Path, jobs: int | None) -> None:
     from matrix.executors.local import LocalPool, clean_up_after_the_dead
     from matrix.planner import Planner
     from matrix.preview import jobs_of, plan_of
+    from matrix.runner.launcher import adopt_orphans
     from matrix.view import view_for
 
     plan = plan_of(spec, jobs_of(spec, jobs))
@@ -255,6 +256,7 @@ def execute(spec: Spec, where: Path, jobs: int | None) -> None:
     for notice in [*plan.notices, *resumed]:
         click.echo(f"note: {notice}")
     clean_up_after_the_dead()
+    adopt_orphans()
     with LocalPool(plan.jobs) as pool, view_for(plan, spec.search.max_wall_s) as view:
         planner = Planner(spec, where, pool, view)
         with asked_to_end() as asked:

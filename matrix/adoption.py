@@ -14,10 +14,10 @@ from pathlib import Path
 
 from matrix import records
 from matrix.assembly import Assembly, working_folder
+from matrix.evidence.hook_file import hook_records
 from matrix.evidence.used_files import CHANGED, present
 from matrix.records import Attempt, Observation, UsedFile
 from matrix.runner.leftovers import remove_registrations
-from matrix.runner.probes.checks import hook_records
 from matrix.spec.model import Limits
 
 NAME = re.compile(r"(\d{4,})-[0-9a-f]{8}")

@@ -10,6 +10,7 @@ Readers must treat every field that has a default as optional: files of older ve
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -920,16 +921,25 @@ def write_text(path: Path | str, text: str, *, sync: bool = True, mode: int = 0o
     Without `sync` (10 ms) that holds for every death of this process, but not for one of the machine.  `mode`: less the umask.
     Raises OSError that names `path`."""
     folder, name = os.path.split(path)
+    part = os.path.join(folder, f".{name}.{os.getpid()}.part")
     try:
         data = text.encode(errors=errors)
-        _write_whole(os.path.join(folder, f".{name}.{os.getpid()}.part"), path, data, sync, mode)
+        _write_whole(part, path, data, sync, mode)
     except OSError as problem:
+        with contextlib.suppress(OSError):
+            os.unlink(part)  # on a full disk each would stay
         problem.filename = os.fspath(path)
         raise
 
 
 def _write_whole(part: str, path: Path | str, data: bytes, sync: bool, mode: int) -> None:
-    sink = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    """Write beside the file, then put that in its place; a link or a FIFO that lies there is never opened."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        sink = os.open(part, flags, mode)
+    except FileExistsError:  # of a process of this number that was killed, or put there by somebody else
+        os.unlink(part)
+        sink = os.open(part, flags, mode)
     try:
         left = memoryview(data)
         while left:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from matrix.evidence.hook_file import hook_records
 from matrix.evidence.log import short_path
 from matrix.records import EnvChange, ExitCall, ForkEvent
 
@@ -59,7 +59,7 @@ class HookFacts:
 def read_hook(path: Path, started_unix_s: float) -> HookFacts:
     """The facts in a hook.jsonl; empty when there is none.  Lines that are not whole are left out."""
     facts = HookFacts()
-    for record in _records(path):
+    for record in hook_records(path):
         time_s = round(record["t"] - started_unix_s, 6)
         if record["kind"] == "hello":
             facts.processes[record["pid"]] = _process(record, time_s)
@@ -104,20 +104,6 @@ def _is_kept(name: str) -> bool:
 def packages(modules: list[str]) -> list[str]:
     """Their top-level packages, each once, in that order."""
     return list(dict.fromkeys(name.partition(".")[0] for name in modules))
-
-
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except ValueError:  # a process was killed within its write
-            continue
-        if isinstance(record, dict) and {"t", "pid", "kind"} <= record.keys():
-            yield record
 
 
 def _process(record: dict[str, Any], time_s: float) -> HookProcess:

@@ -17,9 +17,11 @@ from matrix.evidence import runtimes
 from matrix.records import Observation
 from matrix.runner import attempt, cgroup
 from matrix.runner.attempt import HOOK, Job, Live
-from matrix.runner.launcher import SHORT_TEMP, Guardian
+from matrix.runner.launcher import GUARDIAN_MARK, SHORT_TEMP, Guardian
 from matrix.runner.leftovers import mapped_by, recorded_pids, remove_shared_objects
 from matrix.runner.tree import MARK, marked_processes, owner_is_dead
+
+GUARDIAN_S = 30.0  # a guardian needs 20 s at most
 
 
 class LocalPool:
@@ -92,8 +94,27 @@ def automatic_jobs(cpus: int | None, memory_bytes: int | None) -> int:
     return max(1, min(by_cpu, int(by_memory)))
 
 
+def end_stopped_guardians() -> None:
+    """Let guardians of dead tools go on, which a child may have stopped; kill one that does not come to its end."""
+    for pid in marked_processes(f"{GUARDIAN_MARK}=mx-".encode()):
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            if owner_is_dead("mx", process.environ().get(GUARDIAN_MARK, "")):
+                process.resume()
+                end_of(process, patience_s=GUARDIAN_S)
+
+
+def end_of(process: psutil.Process, *, patience_s: float) -> None:
+    """Wait for its end, then kill.  Raises psutil.Error."""
+    with contextlib.suppress(psutil.TimeoutExpired):
+        process.wait(timeout=patience_s)
+        return
+    process.kill()
+
+
 def clean_up_after_the_dead() -> None:
     """End and remove what a tool left behind that was killed together with its guardian.  To be called before anything is started."""
+    end_stopped_guardians()
     pids, shared = set[int](), set[int]()
     for home in cgroup.homes():
         for folder in home.glob("mx-*"):

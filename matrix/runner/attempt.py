@@ -7,6 +7,7 @@ second, and ends the child when its patience is over.  A dead child is data; onl
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import select
@@ -21,8 +22,9 @@ from matrix.evidence.exits import ExitWatch
 from matrix.evidence.kernel import KernelLog, SystemLog, system_log
 from matrix.evidence.processes import autopsy
 from matrix.evidence.progress import ProgressParser
-from matrix.records import EndedBy, Observation, ProcessSeen, Progress
+from matrix.records import EndedBy, NotCollected, Observation, ProcessSeen, Progress
 from matrix.runner import cgroup, probes
+from matrix.runner.attempt_folder import AttemptFolder
 from matrix.runner.collecting import Collecting
 from matrix.runner.job import HOOK as HOOK
 from matrix.runner.job import Job as Job
@@ -62,7 +64,7 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
     """Run one attempt to its end and write its observation, unless it was interrupted: then it is not complete.
 
     Raises RunnerError when the surroundings fail."""
-    _make(job.folder)
+    folder = AttemptFolder.make(job.folder)
     asked_for = job.attempt
     records.write(f"{job.folder}/attempt.json", asked_for, sync=False)  # without an observation it counts for nothing
     with contextlib.ExitStack() as undo:
@@ -79,20 +81,26 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
             undo.callback(group.end)
             if prepared.total.cpu_share:
                 group.limit_cpu(token, prepared.total.cpu_share)
-        supervisor = Supervisor(job, token, temp, group, prepared)
+        supervisor = Supervisor(job, token, temp, group, prepared, folder)
         raw = supervisor.run(guardian, stop, live or Live(attempt=job.attempt, started_monotonic=time.monotonic()))
         observation = observe(job.attempt, job.folder, raw)
+        observation = dataclasses.replace(observation, not_collected=[*observation.not_collected, *supervisor.damage])
         if observation.exit.ended_by != "interrupt":
             sync = observation.wall_s > WORTH_SYNCING_S
-            if sync:  # an observation must not outlive its attempt.json
-                records.write(f"{job.folder}/attempt.json", asked_for)
+            # an observation must not outlive its attempt.json, and the child may have written there
+            if sync or not folder.holds("attempt.json", records.to_json(asked_for)):
+                records.write(f"{job.folder}/attempt.json", asked_for, sync=sync)
             records.write(f"{job.folder}/observation.json", observation, sync=sync)
         return observation
 
 
 class Supervisor:
-    def __init__(self, job: Job, token: str, temp: Path, group: cgroup.Group | None, prepared: probes.Prepared) -> None:
+    def __init__(
+        self, job: Job, token: str, temp: Path, group: cgroup.Group | None, prepared: probes.Prepared, folder: AttemptFolder
+    ) -> None:
         self.job = job
+        self.folder = folder
+        self.damage: list[NotCollected] = []  # what the child did to the attempt's folder
         self.token = token
         self.temp = temp
         self.group = group
@@ -130,7 +138,7 @@ class Supervisor:
         sampler = Sampler(self.job.folder / "memory.csv", group=self.group, folders=folders)
         self.surroundings = Surroundings(folders, wanted=self.job.watch)
         try:
-            self._follow(child, readers, sinks, sampler, stop, live)
+            self._follow(guardian, child, readers, sinks, sampler, stop, live)
             wall_s = self._now()
             if self.probes.prepared.total.traced:
                 time.sleep(TRACER_S)
@@ -144,8 +152,11 @@ class Supervisor:
             collect("shared memory left behind", self._remove_shared_objects, None)
             collect(EXITS, self.exits.read, None)
             self._drain(readers, sinks)
-            for sink in sinks.values():
+            self.damage = self.folder.mend()
+            for name, sink in sinks.items():
                 sink.close()  # now, because it counts what it drops
+                if sink.replaced:
+                    self.damage.append(NotCollected(what=f"{name}.log of the program's own", why="what was printed is in its place"))
             return self._raw(child, kernel, sampler, sinks, wall_s, leftovers)
         finally:
             for sink in sinks.values():
@@ -157,10 +168,17 @@ class Supervisor:
                 os.close(descriptor)
 
     def _follow(
-        self, child: Child, readers: dict[int, str], sinks: dict[str, CappedFile], sampler: Sampler, stop: threading.Event, live: Live
+        self,
+        guardian: Guardian,
+        child: Child,
+        readers: dict[int, str],
+        sinks: dict[str, CappedFile],
+        sampler: Sampler,
+        stop: threading.Event,
+        live: Live,
     ) -> None:
         """Until the main process has ended."""
-        self.tree = Tree(self.token, 0, self.group)
+        self.tree, next_wake = Tree(self.token, 0, self.group), LOOK_S
         next_look, next_judge, last = FIRST_LOOK_S if self.job.watch else LOOK_S, 0.0, self._now()
         to_file, space = self.probes.prepared.total.to_file, Space()
         poll = select.poll()  # a handful of descriptors for a short time: epoll takes a call for each
@@ -188,6 +206,9 @@ class Supervisor:
                 self._read(descriptor, readers[descriptor], sinks)
                 space.give_back(descriptor)
             last = now = self._now()
+            if now >= next_wake:
+                guardian.wake()
+                next_wake = now + LOOK_S
             if child.pid and now >= self.probes.next_s:
                 self._look_at_probes(now)
             if (now >= next_look or self._look_at_once) and child.pid:
@@ -403,10 +424,3 @@ class Supervisor:
 
     def _now(self) -> float:
         return time.monotonic() - self.started
-
-
-def _make(folder: Path) -> None:
-    try:
-        os.mkdir(folder, 0o700)  # noqa: PTH102 - at every attempt, and its parent is there
-    except OSError:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -35,6 +35,7 @@ if __name__ == "__main__":  # -I keeps our own folder off the path; at its end w
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from matrix.runner.leftovers import (
+    become_subreaper,
     descendants,
     group_pids,
     kill_at_once,
@@ -44,9 +45,7 @@ from matrix.runner.leftovers import (
     remove_registrations,
     remove_shared_objects,
 )
-from matrix.runner.starting import NotStarted, Request, libc, limits_of, start
-
-PR_SET_CHILD_SUBREAPER = 36
+from matrix.runner.starting import NotStarted, Request, limits_of, start
 
 
 def main(descriptor: int, folder: str, homes: list[str]) -> None:
@@ -162,11 +161,6 @@ def end_everything(running: dict[int, int], folder: str, homes: list[str]) -> No
     remove_registrations(killed | recorded_pids(folder))
     remove_shared_objects(shared)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def become_subreaper() -> None:
-    if sys.platform == "linux":
-        libc().prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import socket
 import stat
 import struct
@@ -16,15 +17,30 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from matrix.evidence import own_limits
 from matrix.runner import cgroup
+from matrix.runner.leftovers import (
+    become_subreaper,
+    descendants,
+    group_pids,
+    mapped_by,
+    recorded_pids,
+    remove_group,
+    remove_registrations,
+    remove_shared_objects,
+)
+from matrix.runner.tree import MARK, is_zombie, marked_processes
 
 SHORT_TEMP = Path("/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir())  # long paths are too long for multiprocessing's sockets
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds our packages
+GUARDIAN_MARK = "MATRIX_GUARDIAN"  # in the environment of each guardian
+LOOK_S = 0.5
+CLOSING_S = 60.0  # for what a guardian does in 20 s at most
 SCRIPT = Path(__file__).with_name("guardian.py")
 
 
@@ -103,6 +119,20 @@ def inherited() -> dict[str, str]:
     return {**environment, "PYTHONPATH": os.pathsep.join(path)} if path else environment
 
 
+_adopts: list[int] = []  # our pid once orphans come to us
+
+
+def adopt_orphans() -> None:
+    """Have processes whose guardian was killed come to this process.  For a process that starts nothing else that stays."""
+    become_subreaper()
+    _adopts.append(os.getpid())
+
+
+def adopted(guardian: int) -> set[int]:
+    """Processes below this one, where nobody else can be there."""
+    return descendants(os.getpid()) - {guardian} if os.getpid() in _adopts else set()
+
+
 class Guardian:
     """Starts children through the guardian process; closing it (or dying) ends all of them and removes what was made for them."""
 
@@ -116,7 +146,10 @@ class Guardian:
         self._numbers = itertools.count(1)  # of temp folders
         with theirs:
             argv = [sys.executable, "-I", "-S", str(SCRIPT), str(theirs.fileno()), str(self.folder), *map(str, cgroup.homes())]
-            self.process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True)
+            env = {**os.environ, GUARDIAN_MARK: self.folder.name}  # the next start finds one that was stopped for ever
+            self.process = subprocess.Popen(
+                argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True, env=env
+            )
         self.folder.mkdir(mode=0o700)  # not before there is somebody who removes it
 
     def token(self) -> str:
@@ -166,10 +199,48 @@ class Guardian:
         except OSError as problem:
             raise RunnerError(f"the guardian process is gone ({problem}); run again with --resume") from problem
 
+    def wake(self) -> None:
+        """Let the guardian go on where a child has stopped it; nothing happens to one that runs."""
+        with contextlib.suppress(OSError):
+            os.kill(self.process.pid, signal.SIGCONT)
+
     def close(self) -> None:
+        """Have everything ended and removed; where the guardian was killed or does not get on, do it from here."""
         self._control.close()
-        self.process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)  # it may have been killed
+        if not self._ended_in(CLOSING_S):
+            self.process.kill()
+            self.process.wait()
+        if self.process.returncode:
+            self._end_what_it_left()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _ended_in(self, patience_s: float) -> bool:
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline:
+            self.wake()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(LOOK_S)
+                return True
+        return False
+
+    def _end_what_it_left(self) -> None:
+        """End children whose guardian was killed: by their groups, by their mark, and those that came to this process."""
+        name = self.folder.name
+        groups = [str(group) for home in cgroup.homes() for group in home.glob(f"{name}-*")]
+        ended, shared = set[int](), set[int]()
+
+        def alive() -> set[int]:
+            found = group_pids(groups) | marked_processes(f"{MARK}={name}-".encode()) | adopted(self.process.pid)
+            found = {pid for pid in found if not is_zombie(pid)}
+            ended.update(found)
+            shared.update(mapped_by(found))
+            return found
+
+        cgroup.kill_until_none(alive, patience_s=CLOSING_S, pause_s=0.01)
+        for group in groups:
+            remove_group(group)
+        remove_registrations(ended | recorded_pids(str(self.folder)))
+        remove_shared_objects(shared)
 
     def __enter__(self) -> Guardian:
         return self

@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import sys
 import time
 
 from matrix.kernel_text import kernel_bytes, kernel_text
 
 SHM = "/dev/shm/"  # where the C library keeps named semaphores and shared memory
+PR_SET_CHILD_SUBREAPER = 36
 SHARED_NAMES = ("sem.mp-", "psm_", "torch_")
 
 
@@ -129,3 +131,11 @@ def process_table() -> list[tuple[int, int]]:
                 if state != "Z":
                     table.append((int(name), int(parent)))
     return table
+
+
+def become_subreaper() -> None:
+    """Have processes below this one that lose their parent come to this one."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -16,6 +16,7 @@ from matrix.evidence.core_notes import CoreNotes
 from matrix.evidence.environment import HookFacts, read_hook
 from matrix.evidence.exits import ExitEvent, ExitWatch
 from matrix.evidence.fault import Clock
+from matrix.evidence.hook_file import hook_records
 from matrix.evidence.kernel import SystemLog
 from matrix.evidence.settings import with_mappings
 from matrix.evidence.signals import SignalWatch
@@ -252,7 +253,7 @@ def _heap_errors(folder: Path, raw: Raw) -> list[HeapError]:
 def _used_files(attempt: Attempt, folder: Path, raw: Raw, mapped: list[str]) -> Used:
     """Files of the program; a library that another library loaded is seen in the memory map alone."""
     path = folder / "hook.jsonl"
-    records = checks.hook_records(path) if raw.hook else []
+    records = hook_records(path) if raw.hook else []
     below = os.path.realpath(attempt.cwd) + "/"
     own = [name for name in mapped if name.startswith(below) and "site-packages" not in name]
     libraries = [{"kind": "file", "use": "native", "path": name} for name in own]
@@ -321,7 +322,7 @@ def _probes(folder: Path, raw: Raw, hook: HookFacts) -> list[ProbeResult]:
             seen=raw.probes.seen,
             main=raw.child.pid,
             env_changes=hook.env_changes,
-            hook=checks.hook_records(folder / "hook.jsonl"),
+            hook=hook_records(folder / "hook.jsonl"),
             group=raw.group,
         )
     )

@@ -9,6 +9,8 @@ import sys
 from io import FileIO
 from pathlib import Path
 
+from matrix.runner.own_files import new_file, put_back
+
 PIPE_BYTES = 1 << 20
 
 
@@ -20,6 +22,7 @@ class CappedFile:
 
     def __init__(self, path: Path | str, cap_bytes: int = 16 << 20, *, lazy: bool = False) -> None:
         self.dropped_bytes = 0
+        self.replaced = False  # by the child
         self._path = path
         self._file: FileIO | None = None if lazy else self._open()
         self._head_left = cap_bytes // 2
@@ -44,7 +47,7 @@ class CappedFile:
             self.dropped_bytes += len(gone)
 
     def _open(self) -> FileIO:
-        return open(self._path, "wb", buffering=0)  # noqa: PTH123 - to make a Path for each attempt is dear
+        return FileIO(new_file(self._path), "r+")
 
     def close(self) -> None:
         """Write the tail; a second call does nothing."""
@@ -56,6 +59,7 @@ class CappedFile:
         if self.dropped_bytes:
             self._file.write(f"\n[... {self.dropped_bytes} bytes of output dropped here ...]\n".encode())
         self._file.write(tail[excess:])
+        self.replaced = put_back(self._path, self._file.fileno())
         self._file.close()
 
 

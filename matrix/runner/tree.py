@@ -75,7 +75,7 @@ class Tree:
         return kill_until_none(self._alive, patience_s=patience_s, pause_s=0.005)
 
     def _alive(self) -> set[int]:
-        return {pid for pid in self._marked() if not _is_zombie(pid)}
+        return {pid for pid in self._marked() if not is_zombie(pid)}
 
 
 def owner_is_dead(kind: str, token: str) -> bool:
@@ -116,5 +116,6 @@ def state_and_cpu(pid: int) -> tuple[str, float]:
     return "", 0.0
 
 
-def _is_zombie(pid: int) -> bool:
+def is_zombie(pid: int) -> bool:
+    """True for a process that is over or gone."""
     return state_and_cpu(pid)[0] in ("Z", "")

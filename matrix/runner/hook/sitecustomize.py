@@ -28,6 +28,7 @@ FOLDER = os.environ.get("MATRIX_HOOK_DIR")
 PROBED = "MATRIX_PROBED" in os.environ  # then processes say at their end what they have of what probes change
 START_METHOD = os.environ.get("MATRIX_START_METHOD")  # a probe: what multiprocessing uses instead of fork
 SIGPIPE_DEFAULT = os.environ.get("MATRIX_SIGPIPE") == "default"  # a probe
+APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW  # a FIFO there must not hold us
 MAX_RECORDS = 5000  # of one process: a server that sets a variable for each request must not fill the disk
 MAX_FILES = 2000  # of one process: a data set of a million pictures must not fill the disk either
 STACKS_FD = 200  # high, so that the program's own descriptors keep their numbers and nobody inherits ours by reuse
@@ -82,7 +83,7 @@ def append(kind: str, fields: list[str]) -> None:
     """Append one line of a kind; the fields are JSON text."""
     parts = [f'"t":{time.time():.6f},"pid":{os.getpid()},"kind":"{kind}"']
     line = ("{" + ",".join(parts + fields) + "}\n").encode()
-    descriptor = os.open(f"{FOLDER}/hook.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(f"{FOLDER}/hook.jsonl", APPENDING, 0o600)
     try:
         os.write(descriptor, line)
     finally:

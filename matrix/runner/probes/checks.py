@@ -6,10 +6,9 @@ A check gives (held, how): True, False, or None where nothing could be read.
 from __future__ import annotations
 
 import dataclasses
-import json
+import re
 import signal
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from matrix.records import EnvChange, NotCollected, ProbeResult
@@ -164,9 +163,9 @@ def _not_mapped(parts: tuple[str, ...], everyone: list[Seen], text: str) -> Held
 
 def _limit(name: str, wanted: int, everyone: list[Seen], evidence: Evidence) -> Held:
     had = [(seen.pid, seen.limits[name]) for seen in everyone if name in seen.limits]
-    had += [
-        (pid, int(word.partition("=")[2])) for pid, words in _at_end(evidence, "limits") for word in words if word.startswith(f"{name}=")
-    ]
+    pattern = re.compile(rf"{name}=(-?\d{{1,20}})")
+    said = [(pid, pattern.fullmatch(word)) for pid, words in _at_end(evidence, "limits") for word in words]
+    had += [(pid, int(match[1])) for pid, match in said if match]
     for pid, soft in had:
         if lower(soft, wanted) != wanted:
             return False, f"{name}: pid {pid} had {soft}, not {_shown(wanted)}"
@@ -248,22 +247,9 @@ def _at_end(evidence: Evidence, name: str) -> list[tuple[int, Any]]:
 
 def _at_forks(evidence: Evidence) -> list[tuple[int, int]]:
     """Threads beyond Python's own at each fork, by pid; the hook lists 32 names at most."""
-    forks = [record for record in evidence.hook if record["kind"] == "fork" and len(record.get("names", ())) < 32]
-    return [(record["pid"], record["threads"] - len(record["names"])) for record in forks]
+    forks = [(record, record.get("names") or []) for record in evidence.hook if record["kind"] == "fork"]
+    return [(record["pid"], record["threads"] - len(names)) for record, names in forks if len(names) < 32]
 
 
 def _shown(limit: int) -> str:
     return "unlimited" if limit == INFINITE else str(limit)
-
-
-def hook_records(path: Path) -> list[dict[str, Any]]:
-    """Whole lines of a hook.jsonl; [] when there is none."""
-    found = []
-    for line in path.read_bytes().splitlines() if path.exists() else []:
-        try:
-            record = json.loads(line)
-        except ValueError:  # a process was killed within its write
-            continue
-        if isinstance(record, dict) and {"pid", "kind"} <= record.keys():
-            found.append(record)
-    return found
