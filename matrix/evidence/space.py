@@ -53,9 +53,13 @@ class _Room:
 
 
 class Space:
-    """`folders`: what is always watched, by its use (shm, temp, cwd).  `wanted`: whether there will be looks."""
+    """`folders`: what is always watched, by its use (shm, temp, cwd).  `wanted`: whether there will be looks.
 
-    def __init__(self, folders: Mapping[str, str], *, wanted: bool = True) -> None:
+    `own`: the attempt's folder, where the tool and its hook write: what they fill is not what the program fills."""
+
+    def __init__(self, folders: Mapping[str, str], *, wanted: bool = True, own: str = "") -> None:
+        self._own = os.path.realpath(own) if own else ""
+        self._own_device = _device(own) if own else None
         self._wanted: dict[Use, str] = {use: folders[use] for use in ALWAYS if use in folders}
         self._rooms: dict[tuple[int, Use], _Room] = {}
         self._pid = 0
@@ -68,14 +72,22 @@ class Space:
         for use, folder in self._wanted.items():
             self._add(main, folder, use)
         for pid in pids[:MOST_PROCESSES]:
-            for folder in {os.path.dirname(path) for path in (*_open_for_writing(pid), *SHARED.findall(maps.get(pid, "")))}:  # noqa: PTH120
+            paths = (*_open_for_writing(pid), *SHARED.findall(maps.get(pid, "")))
+            for folder in {os.path.dirname(path) for path in paths if not self._is_of_the_hook(path)}:  # noqa: PTH120
                 if not folder.startswith(NO_FILES) and folder != "/dev":
                     self._add(pid, folder, "written")
         if (mounts := _mounts(main)) != self._mounts:
             self._mounts = mounts
             for device, folder in mounts:
+                if device == self._own_device:
+                    continue
                 self._add(main, folder, "written", written=device not in self._before)
         self.sample(now_s)
+
+    def _is_of_the_hook(self, path: str) -> bool:
+        """True for a file that our hook keeps open in every Python process."""
+        folder, name = os.path.split(path)
+        return folder == self._own and name.startswith("stacks.")
 
     def sample(self, now_s: float) -> None:
         """How much room there is now; a few microseconds each."""
@@ -117,6 +129,12 @@ class Space:
             for room in self._rooms.values()
             if room.told
         ]
+
+
+def _device(folder: str) -> int | None:
+    with contextlib.suppress(OSError):
+        return os.stat(folder).st_dev  # noqa: PTH116
+    return None
 
 
 def _measure(room: _Room, path: str, now_s: float) -> None:

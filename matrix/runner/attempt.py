@@ -136,7 +136,7 @@ class Supervisor:
         folders = {"shm": "/dev/shm", "cwd": self.job.attempt.cwd, "temp": str(self.temp)}
         folders = {name: path for name, path in folders.items() if path not in self.probes.prepared.total.tmpfs}  # the child has its own
         sampler = Sampler(self.job.folder / "memory.csv", group=self.group, folders=folders)
-        self.surroundings = Surroundings(folders, wanted=self.job.watch)
+        self.surroundings = Surroundings(folders, wanted=self.job.watch, own=str(self.job.folder))
         try:
             self._follow(guardian, child, readers, sinks, sampler, stop, live)
             wall_s = self._now()

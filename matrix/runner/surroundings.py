@@ -21,8 +21,8 @@ LINUX = sys.platform == "linux"
 class Surroundings:
     """Times are seconds since the attempt's start.  On systems without /proc nothing is seen, and `missing` says so."""
 
-    def __init__(self, folders: Mapping[str, str], *, wanted: bool = True) -> None:
-        self.settings, self.space, self.load = Settings(), Space(folders, wanted=wanted), LoadWatch()
+    def __init__(self, folders: Mapping[str, str], *, wanted: bool = True, own: str = "") -> None:
+        self.settings, self.space, self.load = Settings(), Space(folders, wanted=wanted, own=own), LoadWatch()
         self.shared_files = SharedFiles()
         self._look, self._sample = Pace(COSTS), Pace(SPACE_COSTS)
 

@@ -120,9 +120,11 @@ def test_a_stopped_guardian_of_a_tool_that_was_killed_goes_with_the_next_start(p
     running = hostile.start()
     assert wait_until(lambda: len(hostile.pids()) == 2)
     stopped = next(pid for pid in guardians_of(hostile.tools[0]))
+    os.kill(stopped, signal.SIGSTOP)
     os.kill(running.pid, signal.SIGKILL)
-    running.communicate()
-    os.kill(stopped, signal.SIGSTOP)  # the tool may have let it go on a moment before
+    running.wait()  # not for its pipes, which the guardian holds
+    assert alive(stopped), "the tool had let it go on: the test has seen nothing"
+    os.kill(stopped, signal.SIGSTOP)
     (folder / "job.py").write_text("print('step 1')")
     out, said = (running := hostile.start("--resume")).communicate(timeout=PATIENCE_S)
     assert (running.returncode, said) == (0, ""), out
