@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import json
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -902,8 +904,12 @@ def _adapter(kind: type[Any]) -> Any:
 
 
 def read(kind: type[T], path: Path) -> T:
-    """Read one record file.  Raises OSError or ValueError."""
-    return from_json(kind, path.read_bytes())
+    """Read one record file.  Raises OSError, also for a FIFO or a device, which could be waited for for ever, or ValueError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as source:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", os.fspath(path))
+        return from_json(kind, source.read())
 
 
 PRIVATE = 0o600  # of a file that may hold a secret, and a copy of which keeps the mode

@@ -45,7 +45,9 @@ from matrix.runner.leftovers import (
     remove_registrations,
     remove_shared_objects,
 )
-from matrix.runner.starting import NotStarted, Request, limits_of, start
+from matrix.runner.starting import NotStarted, Request, libc, limits_of, start
+
+PTRACE_DETACH = 17
 
 
 def main(descriptor: int, folder: str, homes: list[str]) -> None:
@@ -123,12 +125,20 @@ def reap(running: dict[int, int]) -> None:
             return
         if pid == 0:
             return
-        if pid in running:
+        if os.WIFSTOPPED(status):
+            let_go(pid, os.WSTOPSIG(status))
+        elif pid in running:
             descriptor = running.pop(pid)
             scale = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in KiB on Linux, bytes on macOS
             used = {"maxrss_bytes": usage.ru_maxrss * scale, "cpu_s": usage.ru_utime + usage.ru_stime}
             answer(descriptor, {"status": status, **used, "preempted": usage.ru_nivcsw, "yielded": usage.ru_nvcsw})
             os.close(descriptor)
+
+
+def let_go(pid: int, number: int) -> None:
+    """Detach from a child that asked to be traced by its parent: its signals are its own, and a stop is no end."""
+    signal_to_pass = 0 if number == signal.SIGTRAP else number
+    libc().ptrace(PTRACE_DETACH, pid, None, signal_to_pass)
 
 
 def answer(descriptor: int, message: Request) -> None:
