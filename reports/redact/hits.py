@@ -29,10 +29,10 @@ def settled(hits: Iterable[Hit]) -> list[Hit]:
 def merged(hits: list[Hit], others: Iterable[Hit]) -> list[Hit]:
     """`hits` and those of `others` that do not touch any of them: the password in a URL is not the name of a mailbox."""
     starts = [hit.start for hit in hits]
-    found = list(hits)
-    for other in settled(others):
+    apart = []
+    for other in others:
         place = bisect.bisect_right(starts, other.start)
         after = place == len(hits) or hits[place].start >= other.end
         before = place == 0 or hits[place - 1].end <= other.start
-        found += [other] if before and after else []
-    return sorted(found)
+        apart += [other] if before and after else []
+    return sorted([*hits, *settled(apart)])

@@ -32,12 +32,10 @@ _EMAIL = re.compile(r"(?<![\w.+/-])[A-Za-z0-9][\w.+-]{0,63}@(?:[A-Za-z0-9-]{1,63
 _LOGIN = re.compile(r"(?<![\w.@/-])([a-z_][a-z0-9_.-]{1,31})@([A-Za-z0-9][A-Za-z0-9.-]{0,62})(?=:[~/]|:\s*[~$#]|\]?[$#]\s| ~|'s password)")
 _IPV4 = re.compile(r"(?<![\w.=+-])(?:\d{1,3}\.){3}\d{1,3}(?![\w-]|\.\d)")
 _IPV4_VERSION = re.compile(r"(?i)(?:version|release|sections?|chapter|ver\.?|driver|toolkit|cud\w+|lib\w+|nccl|[a-z]+==|v)[\s:='\"]{0,3}\Z")
-_IPV6 = re.compile(
-    r"(?<![\w:.])(?:[0-9A-Fa-f]{1,4}:){2,7}(?::|[0-9A-Fa-f]{1,4})(?::[0-9A-Fa-f]{1,4}){0,6}(?![\w:])|(?<![\w:.])[fF][edEDcC][0-9a-fA-F]{2}::[0-9a-fA-F:]{1,36}(?![\w:])"
-)
+_IPV6 = re.compile(r"(?<![\w:.])(?=[0-9A-Fa-f]*:[0-9A-Fa-f]*:)[0-9A-Fa-f:]{3,39}(?:(?<=:)\d{1,3}(?:\.\d{1,3}){3})?(?![\w:]|\.\w)")
 _MAC = re.compile(r"(?<![\w:-])(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}(?![\w:-])")
 _INTERNAL = re.compile(
-    r"(?<![\w.@-])(?:[A-Za-z0-9-]{1,63}\.)+(?:internal|intranet|intra|corp|lan|local|home|priv|private|cluster\.local)(?![\w-]|\.\w)"
+    r"(?<![\w.-])(?:[A-Za-z0-9-]{1,63}\.)+(?:internal|intranet|intra|corp|lan|local|home|priv|private|cluster\.local)(?![\w-]|\.\w)"
 )
 _HOST_NAME = re.compile(
     r"(?:\b(?:HOSTNAME|HOST|MASTER_ADDR|SLURMD_NODENAME|SLURM_\w*NODELIST|SLURM_SUBMIT_HOST|NODE_NAME|COMPUTERNAME)\b|--(?:host|master[_-]addr|rdzv[_-]endpoint)|"
@@ -83,6 +81,13 @@ def is_telling(name: str) -> bool:
     return len(name) >= 3 and name.lower() not in GENERIC and not name.isdigit()
 
 
+def _parts_of_host(name: str) -> list[str]:
+    """The short form of a host's full name where that tells a machine, and the domain, in which other hosts are."""
+    short, _, domain = name.partition(".")
+    found = [short] if domain and re.search(r"\d|-", short) and not name.replace(".", "").isdigit() else []
+    return [*found, *([domain] if domain.count(".") >= 1 and found else [])]
+
+
 def _is_no_word(name: str) -> bool:
     """Return False for a name that Python itself has: a user `max` is told from the function only by what stands around the name."""
     return name not in _WORDS_OF_CODE
@@ -106,8 +111,11 @@ class Identities:
 
     def learn(self, kind: str, value: str) -> None:
         known = {"user": self.users, "host": self.hosts}.get(kind)
-        if known is not None and is_telling(value) and _is_no_word(value) and value not in self._code:
-            known.add(value)
+        if known is None:
+            return
+        for name in (value, *_parts_of_host(value)) if kind == "host" else (value,):
+            if is_telling(name) and _is_no_word(name) and name not in self._code:
+                known.add(name)
 
     def find(self, text: str, *, is_source: bool = False) -> Iterator[Hit]:
         """Yield what tells who or where; in a source `user: The name of ...` explains a parameter."""
@@ -152,7 +160,8 @@ class Identities:
     def _pattern(self) -> re.Pattern[str] | None:
         if self._words[0] != len(self.users) + len(self.hosts):
             names = sorted(self.users | self.hosts, key=lambda name: (-len(name), name))
-            built = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, names))})(?![A-Za-z0-9])") if names else None
+            words = "|".join(rf"(?:[A-Za-z0-9-]{{1,63}}\.)?{re.escape(name)}" if "." in name else re.escape(name) for name in names)
+            built = re.compile(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])") if names else None
             self._words = (len(names), built)
         return self._words[1]
 
@@ -203,11 +212,14 @@ def _is_telling_ipv4(text: str) -> bool:
 
 
 def _is_telling_ipv6(text: str) -> bool:
+    """Not loopback; and no scope of C++ such as `c10::d`, which has two short groups at most."""
     try:
         address = ipaddress.IPv6Address(text)
     except ValueError:
         return False
-    return not (address.is_loopback or address.is_unspecified) and len(text) > 5
+    groups = [group for group in text.split(":") if group]
+    is_long = len(groups) >= 3 or (len(groups) == 2 and max(map(len, groups)) >= 4)
+    return is_long and not (address.is_loopback or address.is_unspecified)
 
 
 def _groups(pattern: re.Pattern[str], text: str, kind: str) -> Iterator[Hit]:

@@ -305,6 +305,19 @@ def test_names_addresses_and_mailboxes_of_people_and_machines_go() -> None:
     assert "loaded /home/REDACTED-user-1/x from REDACTED-ip-1 and" in after
 
 
+def test_hosts_go_with_their_domains_and_addresses_with_their_ports() -> None:
+    text = (
+        "postgres://u:pw12345x@db.internal:5432/x git@gitlab.corp:a/b.git [2001:db8::1]:29500 [fe80::1ff:fe23:4567:890a]:29500 fd00::17\n"
+        "HOSTNAME=gpu7.lab.example.com then gpu7 and gpu8.lab.example.com and ::ffff:10.0.0.3\n"
+    )
+    after = redacted(text)
+    for gone in ("db.internal", "gitlab.corp", "2001:db8", "fe80", "fd00", "gpu7", "gpu8", "lab.example", "10.0.0.3", "pw12345x"):
+        assert gone not in after, gone
+    assert ":5432/x" in after and after.count(":29500") == 2
+    kept = "c10::detail::x ab::cd 12:34:56 at::add c10::d ::1 std::abc dead::beef_x\n"
+    assert redacted(kept) == kept
+
+
 def test_a_path_keeps_its_shape_with_its_spaces_and_foreign_letters_to_be_seen() -> None:
     after = redacted('open("/home/jörg müller/my data/züge.npz")\nC:\\Users\\anna\\x.npz\n/root/x /home/ubuntu/y\n')
     assert after == (
