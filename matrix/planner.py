@@ -292,6 +292,7 @@ class Planner:
         outcome = judge.outcome(observation)
         if outcome.signature:
             outcome = dataclasses.replace(outcome, signature=self._crashes.name(outcome.signature, observation))
+        outcome = judge.under_probe(observation, outcome, self._unprobed_signatures())
         self.outcomes[observation.attempt] = outcome
         self._stacks += bool(observation.native_stack)
         if outcome.kind == "survived":
@@ -299,6 +300,9 @@ class Planner:
             self._longest_gap = max(self._longest_gap, (observation.progress.longest_gap_s or 0.0) if gap_s is None else gap_s)
 
         self._revise(observation.attempt)
+
+    def _unprobed_signatures(self) -> set[str | None]:
+        return {self.outcomes[run.attempt].signature for run in self.observations[:-1] if not run.trial.probes}
 
     def _revise(self, latest: str) -> None:
         """What the observations up to this one make of runs that were cut off."""

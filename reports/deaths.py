@@ -63,7 +63,7 @@ def _stacks(seen: Observation) -> list[tuple[str, list[str]]]:
 
 
 def _facts(folder: RunFolder, seen: Observation) -> list[Line]:
-    lines = [_exit(seen), _progress(seen), _memory(seen)]
+    lines = [_exit(seen), _progress(seen), _memory(seen), *_signals(seen)]
     lines += [_process(process) for process in seen.processes if seen.exit.ended_by in {"startup", "idle", "stall", "wall", "nobody"}][:6]
     if seen.python_error:
         lines.append(line("Exception: ", code(f"{seen.python_error.type}: {seen.python_error.message}")))
@@ -103,6 +103,17 @@ def _exit(seen: Observation) -> Line:
     core = ", a core was written" if exit_.core_dumped else ""
     ended = {"itself": "ended by itself", "nobody": "not ended"}.get(exit_.ended_by, "ended by this tool")
     return line("Exit: ", strong(how_it_ended(seen)), f"{status}, {ended}{core}, after {duration(seen.wall_s)}")
+
+
+def _signals(seen: Observation) -> list[Line]:
+    """Signals from others, and whether the program handled them: whoever handles SIGTERM ends with a status of its own."""
+    lines = []
+    for sent in [each for each in seen.signals_sent if not each.by_tool][:3]:
+        caught = any(sent.signal in process.caught for process in seen.settings if process.pid == sent.to_pid)
+        handled = "; the program handled it" if caught and seen.exit.signal != sent.signal else ""
+        who = f"{one_line(sent.from_name, 60) or 'a process'} (pid {sent.from_pid})" if sent.from_pid else "the kernel"
+        lines.append(line("Signal: ", strong(sent.signal), f" to process {sent.to_pid} from {who} after {duration(sent.time_s)}{handled}"))
+    return lines
 
 
 def _status(returncode: int | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
 from matrix.evidence import processes
 from matrix.evidence.deaths import POOL, initiating
@@ -43,6 +44,16 @@ def outcome(observation: Observation) -> Outcome:
     if found is None:
         return Outcome(kind="survived", steps=steps, seconds=seconds)
     return Outcome(kind="died", steps=steps, seconds=seconds, signature=found)
+
+
+def under_probe(observation: Observation, outcome: Outcome, unprobed: Collection[str | None]) -> Outcome:
+    """The same outcome, but censored where a probe made the run so slow that it was ended for its silence: that is no second failure.
+
+    `unprobed`: signatures of the deaths without a probe, among which a hang is the failure itself."""
+    if not observation.trial.probes or observation.exit.ended_by not in HANGS or outcome.signature in unprobed:
+        return outcome
+    reason = f"the probe {', '.join(observation.trial.probes)} slows it down, and it was ended for its silence"
+    return dataclasses.replace(outcome, kind="censored", signature=None, reason=reason)
 
 
 def signature(observation: Observation) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from matrix.diagnosis import judge
 from matrix.executors.local import LocalPool
 from matrix.planner import Planner
 from matrix.records import Exit, Observation, Outcome, ProcessSeen, Progress, Trial, Verdict
@@ -169,3 +171,14 @@ def test_the_next_attempt_is_given_the_pattern(tmp_path: Path) -> None:
     attempt, holders = planner._assembly.attempt(2, Trial(id=2, cell={"bs": 4}), None)
     planner._submit(attempt, holders)
     assert jobs[0].learnt == taught.progress.learnt
+
+
+# ------------------------------------------------------------------ probes that slow a run down
+@pytest.mark.parametrize(("signature", "kind"), [("SIGSEGV", "censored"), ("hang", "died")])
+def test_silence_under_a_probe_is_no_second_failure_unless_the_failure_is_a_hang(signature: str, kind: str) -> None:
+    ended = Exit(returncode=-9, signal="SIGKILL", ended_by="idle")
+    probed = dataclasses.replace(run_of(2, BAD, 60.0, exit=ended), trial=Trial(id=2, cell=BAD, probes={"valgrind": ""}))
+    found = judge.under_probe(probed, judge.outcome(probed), {signature, None})
+    assert (found.kind, found.signature) == (kind, "hang" if kind == "died" else None)
+    bare = run_of(2, BAD, 60.0, exit=ended)
+    assert judge.under_probe(bare, judge.outcome(bare), {signature}).kind == "died"
