@@ -104,7 +104,7 @@ def _about_options(made: Draft) -> str:
 
 def _not_varied(made: Draft) -> Iterator[str]:
     if made.others:
-        yield f"  in the file as comments: {', '.join(proposal.axis for proposal in made.others)}"
+        yield f"  in the file as comments (--set NAME=V,V adds one): {', '.join(proposal.axis for proposal in made.others)}"
     for why, flags in made.fixed.items():
         yield f"  not varied: {', '.join(flags)} ({why})"
     if made.unvalued:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -95,22 +96,60 @@ def _use_values(axis: Axis, texts: Sequence[str], data: dict[str, Any], spec: Sp
 
 
 def _add_axis(name: str, texts: Sequence[str], data: dict[str, Any], spec: Spec) -> None:
-    """Make an axis of a flag that the command gives a value: known_bad has this value, which joins the others."""
+    """Make an axis of a flag that the command gives a value, or of one that waits in the file as a comment.
+
+    known_bad has the command's value, which joins the others; of an axis that the command does not name the first value.
+    """
     words: list[str] = data["run"]["command"]
-    found = _flag_in(words, name)
-    if found is None:
-        others = "a flag of the command with a value can be named too; else uncomment or add it in the file"
+    waiting = _commented_axis(name, spec)
+    found = _flag_in(words, name) or _flag_in(words, str(waiting.get("flag", "")).rstrip("="))
+    if found is None and not waiting:
+        others = "a flag of the command with a value can be named too, and an axis that is a comment in the file"
         hint = f"{suggest(name, spec.matrix, 'axes')}; {others}"
         raise SpecError([Problem(None, None, f"--set {name}", f"no axis '{name}'", hint)], spec.source)
+    if found is None:
+        data["matrix"][name] = {**waiting, **_levels(name, texts, waiting, spec)}
+        data["known_bad"][name] = _numbers_or_words(texts)[0]
+        return
     at, flag, given = found
     after = words[at - 1] if any(word.endswith(".py") for word in words[at:]) else None
     del words[at : at + (1 if flag.endswith("=") else 2)]
-    levels = list(dict.fromkeys([given, *texts]))
-    numbers = [_number(level) for level in levels]
-    values: list[Any] = levels if None in numbers else numbers
+    values = _numbers_or_words(list(dict.fromkeys([given, *texts])))
     entry = {"values": values, "flag": flag, "after": after}
     data["matrix"][name] = {key: value for key, value in entry.items() if value is not None}
     data["known_bad"][name] = values[0]
+
+
+def _levels(name: str, texts: Sequence[str], entry: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
+    """Return the values of an axis, or those of its choices that are named."""
+    choices = entry.get("choices")
+    if choices is None:
+        return {"values": _numbers_or_words(texts)}
+    if unknown := [text for text in texts if text not in choices]:
+        what = f"{unknown[0]!r} is not a value of {name}"
+        raise SpecError([Problem(None, None, f"--set {name}", what, f"values: {', '.join(choices)}")], spec.source)
+    return {"choices": {text: choices[text] for text in texts}}
+
+
+def _numbers_or_words(texts: Sequence[str]) -> list[Any]:
+    numbers = [_number(text) for text in texts]
+    return list(texts) if None in numbers else numbers
+
+
+def _commented_axis(name: str, spec: Spec) -> dict[str, Any]:
+    """Return the axis of that name that is a comment in the specification, as `init` writes those that wait; {} for none."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    if spec.source is None:
+        return {}
+    text = spec.source.read_text(encoding="utf-8", errors="replace")
+    line = re.search(rf"(?m)^\s*#\s*({re.escape(name)}: [\[{{].*?[\]}}])(?:\s+#.*)?$", text)
+    try:
+        found = YAML(typ="safe", pure=True).load(line[1])[name] if line else {}
+    except (YAMLError, ValueError):
+        return {}
+    return {"values": found} if isinstance(found, list) else dict(found)
 
 
 def _flag_in(words: Sequence[str], name: str) -> tuple[int, str, str] | None:

@@ -14,6 +14,7 @@ from matrix.propose.settings import Setting
 from matrix.propose.usage import Option
 from matrix.propose.words import Given
 from matrix.spec import load_spec
+from matrix.spec.override import override
 
 
 def given(flag: str, value: str, help_text: str = "") -> Setting:
@@ -82,3 +83,17 @@ def test_every_number_of_the_command_is_an_axis_or_a_line_with_its_reason(tmp_pa
     for flag in ("--lr 0.1", "--port 8080", "--epochs 3", "seed: ", "knob11: "):
         assert any(flag in line for line in stays), flag
     assert "--epochs" in spec.run.command and "--lr" in spec.run.command
+
+
+def test_what_waits_in_the_file_of_init_can_be_added_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('step 1')\n")
+    many = [word for at in range(9) for word in (f"--knob{at}", "6")]
+    text = specification(
+        ["python", "train.py", "--seed", "7", *many], cwd=tmp_path, env={"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    )
+    (tmp_path / "spec.yaml").write_text(text)
+    spec = load_spec(tmp_path / "spec.yaml")
+    waiting = next(f"knob{at}" for at in range(9) if f"knob{at}" not in spec.known_bad)
+    changed = override(spec, search={}, axes={"seed": ["8"], waiting: ["2"]})
+    assert (changed.known_bad["seed"], changed.known_bad[waiting]) == (7, 6)
+    assert changed.axis(waiting).values == (2, 6)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from matrix.spec import Spec, SpecError
+from matrix.spec import Spec, SpecError, load_spec
 from matrix.spec.override import is_setting, override
 
 SPEC = {
@@ -118,3 +119,29 @@ def test_a_name_without_a_value_of_its_own_in_the_command_is_refused(name: str) 
     base = Spec.model_validate({"run": {"command": "prog --readers 4 --out {attempt_dir} --quiet"}, "matrix": {"bs": [1, 2]}})
     with pytest.raises(SpecError, match=f"--set {name}: no axis '{name}'.*a flag of the command"):
         override(base, search={}, axes={name: ["1"]})
+
+
+COMMENTED = """
+run: {command: [python, train.py, -j, "4"]}
+matrix:
+  bs: [4, 8]
+  # not varied:
+  # seed: {values: [0, 1, 2], ordered: false}  # seed: does it depend on the data's order?; 0 is its default
+  # workers: {values: [0, 4], flag: -j}  # worker processes; take -j out of the command then
+  # cache: {choices: {cache: {args: [--cache]}, without: {}}}  # on and off
+  # depth: [1, 2
+known_bad: {bs: 8}
+"""
+
+
+def test_an_axis_that_waits_as_a_comment_can_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(COMMENTED)
+    spec = override(load_spec(path), search={}, axes={"seed": ["0", "5"], "workers": ["0"], "cache": ["without", "cache"]})
+    assert (spec.axis("seed").values, spec.axis("seed").ordered, spec.known_bad["seed"]) == ((0, 5), False, 0)
+    assert (spec.axis("workers").values, spec.known_bad["workers"], spec.known_bad["cache"]) == ((0, 4), 4, "without")
+    words = spec.launch({**spec.known_bad, "workers": 0, "cache": "cache"}, max_steps=None, placeholders={}).argv
+    assert words == ["python", "train.py", "--bs", "8", "--seed", "0", "-j", "0", "--cache"]
+    for name, value, said in (("cache", "warm", "values: cache, without"), ("depth", "1", "no axis 'depth'"), ("see", "1", "no axis")):
+        with pytest.raises(SpecError, match=said):
+            override(load_spec(path), search={}, axes={name: [value]})
