@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from matrix.kernel_text import kernel_text
 from matrix.records import SharedFile
 
 MOST_PROCESSES, MOST_DESCRIPTORS, MOST_OF_A_FILE, MOST_FILES = 8, 64, 12, 8
@@ -99,8 +100,8 @@ def _open_for_reading(pid: int) -> list[tuple[_Descriptor, str, int]]:
 
 def _facts(descriptor: _Descriptor) -> dict[str, str]:
     """Return what the kernel says of a descriptor.  Raises OSError when it is gone."""
-    with open(f"/proc/{descriptor.pid}/fdinfo/{descriptor.number}", encoding="utf-8", errors="replace") as source:  # noqa: PTH123
-        return dict(line.split(":\t", 1) for line in source.read().splitlines() if ":\t" in line)
+    text = kernel_text(f"/proc/{descriptor.pid}/fdinfo/{descriptor.number}")
+    return dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
 
 
 def _position(descriptor: _Descriptor) -> int | None:

@@ -42,6 +42,11 @@ def info(name: str) -> zipfile.ZipInfo:
     return entry
 
 
+def portable(name: str) -> str:
+    """The name as every system can have it: a byte that is no UTF-8 as %XX."""
+    return "".join(f"%{ord(letter) & 0xFF:02X}" if "\ud800" <= letter <= "\udfff" else letter for letter in name)
+
+
 def checked(path: Path) -> zipfile.ZipFile:
     """The opened archive.  Raises UnsafePackage for what must not be unpacked, ValueError when it is no zip file."""
     try:

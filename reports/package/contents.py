@@ -84,7 +84,7 @@ class Wish:
 def contents(folder: RunFolder, chosen: Chosen, wish: Wish, environment: list[dict[str, Any]]) -> tuple[list[Entry], list[Missing]]:
     missing = [Missing(what=entry["name"], why=entry["why"]) for entry in environment if entry["status"] != "collected"]
     seconds = sum(entry["duration_s"] for entry in environment)
-    entries = [Entry(name="SUMMARY.md", content=summary(folder, chosen, wish.kind).encode(), collector="package")]
+    entries = [Entry(name="SUMMARY.md", content=summary(folder, chosen, wish.kind).encode(errors="backslashreplace"), collector="package")]
     entries += _top(folder, missing)
     entries.append(Entry(name="environment.json", content=_json(environment), collector="environment", duration_s=round(seconds, 3)))
     entries += _replay(folder, chosen, wish, _modules(environment), missing)
@@ -104,7 +104,7 @@ def contents(folder: RunFolder, chosen: Chosen, wish: Wish, environment: list[di
 
 
 def _json(value: Any) -> bytes:
-    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode(errors="backslashreplace")  # which is JSON's own escape
 
 
 def _top(folder: RunFolder, missing: list[Missing]) -> Iterator[Entry]:
@@ -136,7 +136,7 @@ def _replay(folder: RunFolder, chosen: Chosen, wish: Wish, modules: dict[str, st
     yield Entry(name="scripts/isolate.sh", content=KIT / "isolate.sh", collector="package")
     yield Entry(name="scripts/monitor.py", content=KIT / "monitor.py", collector="package")
     yield Entry(name="scripts/replay.json", content=_json(recipe(folder, chosen, program, modules)), collector="package")
-    yield Entry(name="program/README.txt", content=_about(program, sources).encode(), collector="package")
+    yield Entry(name="program/README.txt", content=_about(program, sources).encode(errors="backslashreplace"), collector="package")
     for name, path in program.files.items():
         yield Entry(name=name, content=path, collector=NATIVE if is_native_library(name) else "program")
     for name, entry in program.inputs.items():

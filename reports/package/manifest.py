@@ -40,7 +40,7 @@ def to_json(run: str, kind: str, held: list[Held], missing: list[Missing], colle
         "not_collected": [vars(entry) for entry in missing],
         "collectors": collectors,
     }
-    return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode(errors="backslashreplace")  # which is JSON's own escape
 
 
 def _without_empty(entry: Held) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def _is_binary(entry: Entry) -> bool:
 
 
 def _put(packed: zipfile.ZipFile, entry: Entry, redactor: Redactor) -> Held:
-    name = redactor.text("file names", entry.name)
+    name = archive.portable(redactor.text("file names", entry.name))
     digest, size = hashlib.sha256(), 0
     with packed.open(archive.info(name), "w", force_zip64=True) as sink:
         if entry.is_ours:
@@ -152,7 +152,7 @@ def _finish(packed: zipfile.ZipFile, found: Draft, held: list[Held], redactor: R
         dataclasses.replace(gap, what=redactor.text(manifest.NAME, gap.what), why=redactor.text(manifest.NAME, gap.why))
         for gap in found.missing
     ]
-    report = redaction_report(redactor).encode()
+    report = redaction_report(redactor).encode(errors="backslashreplace")
     packed.writestr(archive.info(REDACTION), report)
     held = [*held, Held(name=REDACTION, size=len(report), sha256=hashlib.sha256(report).hexdigest(), collector="package", duration_s=None)]
     run = redactor.text(manifest.NAME, found.folder.path.resolve().name)

@@ -184,7 +184,7 @@ class Redactor:
             if part is None:
                 token = token.replace("-", "_")
             elif part.is_bytes:
-                token = token.encode("ascii", "ignore").decode()
+                token = token.encode("ascii", "ignore").decode("ascii")
             parts += [text[position : hit.start], token]
             position = hit.end
             self.counts[name][hit.kind] += 1
