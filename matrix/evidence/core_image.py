@@ -7,6 +7,7 @@ address.  What it interrupted lies on its stack, in the frame that the kernel ma
 from __future__ import annotations
 
 import dataclasses
+import os
 import struct
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -57,11 +58,14 @@ class Interrupted:
     registers: dict[int, int] = dataclasses.field(default_factory=dict)  # by number of an encoding
 
 
+MOST_BYTES = 256 << 20  # of one segment
+
+
 class CoreImage:
     """Raises ValueError when it is no core of x86-64, OSError and struct.error when it cannot be read."""
 
     def __init__(self, source: BinaryIO) -> None:
-        self._source = source
+        self._source, self._bytes = source, source.seek(0, os.SEEK_END)
         head = self._at(0, 64)
         if head[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<H", head, 18)[0] != X86_64:
             raise ValueError("no core of x86-64")
@@ -150,8 +154,11 @@ class CoreImage:
             yield kind, flags, offset, address, in_file, in_memory
 
     def _at(self, offset: int, size: int) -> bytes:
+        """At most so many bytes from there on; a damaged core asks for more than there is."""
+        if not 0 <= offset < self._bytes:
+            return b""
         self._source.seek(offset)
-        return self._source.read(size)
+        return self._source.read(max(0, min(size, self._bytes - offset, MOST_BYTES)))
 
 
 def _notes(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -92,7 +92,7 @@ def _program_headers(data: bytes, order: str) -> Iterator[tuple[int, int, int, i
     (start,) = struct.unpack_from(order + "Q", data, 32)
     size, count = struct.unpack_from(order + "HH", data, 54)
     if count == 0xFFFF:  # more than fit: the number is in the first section header, behind everything
-        count = (READ_BYTES - start) // size
+        count = (READ_BYTES - start) // max(1, size)
     for at in range(count):
         try:
             kind, flags, offset, address, _, length, _, _ = struct.unpack_from(order + "IIQQQQQQ", data, start + at * size)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from matrix.evidence import exit
 from matrix.evidence.exits import ExitEvent
+from matrix.evidence.numbers import whole
 from matrix.records import Death, DeathPart, Exit
 
 MAX_DEATHS = 64
@@ -63,7 +64,7 @@ class Scene:
 def said(text: str) -> list[Said]:
     """Every message about a dead worker in the text, in its order."""
     found = [(match.start(), said) for match in WORKER.finditer(text) for said in _workers(match)]
-    found += [(match.start(), _with_code(int(match["pid"]), match["code"])) for match in ELASTIC.finditer(text)]
+    found += [(match.start(), _with_code(whole(match["pid"]), match["code"])) for match in ELASTIC.finditer(text)]
     for match in SPAWNED.finditer(text):
         one = _with_code(None, match["code"]) if match["code"] else Said(pid=None, signal=match["signal"], status=None)
         found.append((match.start(), one))
@@ -72,7 +73,7 @@ def said(text: str) -> list[Said]:
 
 def deaths(scene: Scene) -> list[Death]:
     """Bad ends in the tree, the earliest first, at most 64."""
-    killed = {int("".join(filter(None, match.groups()))) for line in scene.kernel_lines for match in OOM.finditer(line)}
+    killed = {whole("".join(filter(None, match.groups()))) for line in scene.kernel_lines for match in OOM.finditer(line)}
     vague_first = sorted(scene.said, key=lambda one: one.signal is not None or one.status is not None)  # torch says it twice
     named = {one.pid: one for one in vague_first if one.pid is not None}
     pids = set(scene.events) | (killed & set(scene.roles)) | set(named)
@@ -174,7 +175,7 @@ def initiating(found: Iterable[Death]) -> Death | None:
 
 # ------------------------------------------------------------------ messages
 def _workers(match: re.Match[str]) -> list[Said]:
-    pids = [int(word) for word in re.findall(r"\d+", match["pids"])]
+    pids = [whole(word) for word in re.findall(r"\d+", match["pids"])]
     if match["text"]:
         return [Said(pid=pid, signal=BY_TEXT.get(match["text"]), status=None) for pid in pids]
     return [_with_code(pid, match["code"]) for pid in pids]
@@ -184,5 +185,5 @@ def _with_code(pid: int | None, code: str | None) -> Said:
     """multiprocessing's exit codes are negative for a signal."""
     if code is None:
         return Said(pid=pid, signal=None, status=None)
-    number = int(code)
+    number = whole(code)
     return Said(pid=pid, signal=exit.signal_name(-number) if number < 0 else None, status=None if number < 0 else number)

@@ -5,6 +5,7 @@ The kernel logs a fault only when nobody handles the signal, and faulthandler do
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -15,6 +16,7 @@ from typing import Literal, NamedTuple
 
 from matrix.evidence import core_image
 from matrix.evidence.core_image import CoreImage, Interrupted
+from matrix.evidence.numbers import whole
 from matrix.evidence.operand import operand
 from matrix.records import Fault, ShortFile
 
@@ -59,7 +61,7 @@ def of_kernel(lines: Iterable[str]) -> list[Fault]:
         found.append(
             Fault(
                 source="kernel log",
-                tid=int(match["tid"]),
+                tid=whole(match["tid"]),
                 trap=match["trap"],
                 address=address,
                 ip=ip,
@@ -209,8 +211,9 @@ def mappings(maps: str) -> list[Mapped]:
         if len(fields) == 6:
             start, _, end = fields[0].partition("-")
             readable, code, writes = fields[1].startswith("r"), "x" in fields[1], "w" in fields[1] and "s" in fields[1]
-            offset, inode = int(fields[2], 16), int(fields[4])
-            found.append(Mapped(int(start, 16), int(end, 16), offset, fields[5], readable, code, writes, inode))
+            with contextlib.suppress(ValueError):  # a damaged line
+                offset, inode = int(fields[2], 16), int(fields[4])
+                found.append(Mapped(int(start, 16), int(end, 16), offset, fields[5], readable, code, writes, inode))
     return found
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 
+from matrix.evidence.numbers import whole
 from matrix.evidence.unified_log import UnifiedLog
 from matrix.records import NotCollected
 
@@ -48,7 +49,7 @@ class KernelLog:
         for line in self._lines:
             if LIMIT in line:
                 limit = [line]
-            elif any(int(number) in pids for number in _ids(line)):
+            elif any(whole(number) in pids for number in _ids(line)):
                 found += [*limit, line] if "oom-kill:constraint=CONSTRAINT_MEMCG" in line else [line]
             if "oom-kill:" in line:
                 limit = []
@@ -104,7 +105,7 @@ def _line(record: bytes) -> str | None:
     fields = head.split(",")
     if len(fields) < 3 or not fields[2].isdecimal() or not (DEATH.search(text) or text.startswith(LIMIT)):
         return None
-    return f"[{int(fields[2]) / 1e6:.6f}] {text}"
+    return f"[{whole(fields[2]) / 1e6:.6f}] {text}"
 
 
 def _ids(line: str) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
+from matrix.evidence.curve_rows import row_of
 from matrix.evidence.robust import deviation, line
 from matrix.records import CurveShape, Forecast, Memory, MemoryCurve, Slope
 
@@ -58,12 +59,11 @@ def read(path: Path) -> Series | None:
     steps: dict[float, int | None] = {}
     cache = 0
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines()[1:]:
-        try:
-            when, step, _, _, _, _, kind, value = text.split(",")
-            time, count = float(when), int(value)
-            steps[time] = int(step) if step else None
-        except ValueError:
+        row = row_of(text)
+        if row is None:
             continue
+        time, count, kind = row.time_s, row.value, row.kind
+        steps[time] = row.step
         if kind == "used":
             charged[time] = max(0, count - cache)
         elif kind == "file_cache":

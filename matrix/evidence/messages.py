@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
+from matrix.evidence.numbers import whole
 from matrix.evidence.progress import ANSI, CONTROL
 from matrix.records import Message, MessageKind
 
@@ -113,7 +114,7 @@ def messages(*, stdout: str, stderr: str) -> list[Message]:
 def _message(kind: MessageKind, line: str, stream: Stream) -> Message:
     shown = CONTROL.sub("", ANSI.sub("", line)).strip()[:LINE_CHARS]
     pid = PID.search(shown)
-    return Message(kind=kind, text=shown, stream=stream, pid=int(pid[1]) if pid else None)
+    return Message(kind=kind, text=shown, stream=stream, pid=whole(pid[1]) if pid else None)
 
 
 def _lines(text: str) -> Iterator[tuple[MessageKind, str]]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from statistics import median
 
+from matrix.evidence.numbers import whole
 from matrix.evidence.progress import ANSI, FORMS
 from matrix.records import Metric
 
@@ -70,5 +71,5 @@ def _pairs(text: str) -> Iterator[tuple[int | None, str, str]]:
             continue
         found = PAIR.findall(ANSI.sub("", line))
         if found:
-            step = next((int(match["step"]) for form in FORMS if (match := form.search(line))), None)
+            step = next((whole(match["step"]) for form in FORMS if (match := form.search(line))), None)
             yield from ((step, name, value.lower()) for name, value in found if name.lower() not in NO_METRIC)

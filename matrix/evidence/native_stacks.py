@@ -17,6 +17,7 @@ from pathlib import Path
 
 from matrix.evidence.core_notes import CoreNotes
 from matrix.evidence.log import short_path
+from matrix.evidence.numbers import whole
 from matrix.records import Frame, Trust
 
 READER_S = {"pystack": 20.0, "py-spy": 10.0, "gdb": 40.0}
@@ -90,7 +91,7 @@ def _pystack(text: str) -> dict[int, list[Frame]]:
     current: list[Frame] = []
     for line in text.splitlines():
         if thread := PYSTACK_THREAD.match(line):
-            current = stacks.setdefault(int(thread["tid"]), [])
+            current = stacks.setdefault(whole(thread["tid"]), [])
         elif frame := PYSTACK_FRAME.match(line):
             current.append(_pystack_frame(frame))
     return {tid: frames[::-1] for tid, frames in stacks.items()}

@@ -191,13 +191,14 @@ def group_of_pids(text: str) -> tuple[int | None, int | None]:
 def pids_folders(text: str) -> list[Path]:
     """Return the folders of the pids group of a /proc/PID/cgroup and of every group around it, innermost first."""
     for line in text.splitlines():
-        _, controllers, place = line.split(":", 2)
-        if controllers in ("pids", ""):  # of version 1, and of version 2
+        _, controllers, place = [*line.split(":", 2), "", "", ""][:3]
+        if place and controllers in ("pids", ""):  # of version 1, and of version 2
             root = Path("/sys/fs/cgroup", controllers)
             folder = root / place.lstrip("/")
             around = [parent for parent in folder.parents if parent.is_relative_to(root)]
-            if (folder / "pids.current").exists():  # the root has none, nor has a hierarchy without this controller
-                return [folder, *around]
+            with contextlib.suppress(OSError, ValueError):  # a name that is too long, or that holds a NUL
+                if (folder / "pids.current").exists():  # the root has none, nor has a hierarchy without this controller
+                    return [folder, *around]
     return []
 
 

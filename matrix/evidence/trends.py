@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+from matrix.evidence.curve_rows import row_of
 from matrix.evidence.robust import line
 from matrix.records import Slope, Trend
 
@@ -38,14 +39,12 @@ def _read(path: Path) -> dict[tuple[What, int], _Series]:
     found: dict[tuple[What, int], _Series] = {}
     for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         for kind in KINDS:
-            if f",{kind}," in text:
-                fields = text.split(",")
-                if len(fields) == 8 and fields[2].isdecimal() and fields[7].isdecimal():
-                    series = found.setdefault((kind, int(fields[2])), _Series(role=fields[3]))
-                    series.role = fields[3]
-                    series.times.append(float(fields[0]))
-                    series.steps.append(int(fields[1]) if fields[1] else None)
-                    series.values.append(int(fields[7]))
+            if f",{kind}," in text and (row := row_of(text)):
+                series = found.setdefault((kind, row.pid), _Series(role=row.role))
+                series.role = row.role
+                series.times.append(row.time_s)
+                series.steps.append(row.step)
+                series.values.append(row.value)
     return found
 
 

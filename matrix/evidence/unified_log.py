@@ -8,6 +8,7 @@ import subprocess
 import time
 
 from matrix.evidence import crash_report
+from matrix.evidence.numbers import whole
 from matrix.records import NotCollected
 
 SHOW_S = 30.0
@@ -57,6 +58,6 @@ def lines_for(text: str, pids: set[int]) -> list[str]:
         except ValueError:
             continue
         message = event.get("eventMessage") if isinstance(event, dict) else None
-        if isinstance(message, str) and any(int("".join(groups)) in pids for groups in IDS.findall(message)):
+        if isinstance(message, str) and any(whole("".join(groups)) in pids for groups in IDS.findall(message)):
             found.append(f"[{event.get('timestamp', '')}] {event.get('processImagePath', '').rpartition('/')[2]}: {message}")
     return found

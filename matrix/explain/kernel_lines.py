@@ -11,6 +11,7 @@ import re
 
 from matrix.evidence import fault
 from matrix.evidence.deaths import OOM
+from matrix.evidence.numbers import whole
 from matrix.explain.part import Line, Part, Piece
 
 RECORD = re.compile(r"task_memcg=(?P<task>[^,\s]+),task=(?P<name>[^,]*),pid=(?P<pid>\d+)")
@@ -55,11 +56,11 @@ def kills(lines: list[Line]) -> list[Kill]:
         elif task := TASK.search(line.text):
             group, limit = task["task"], "MEMCG"
         elif killed := OOM.search(line.text):
-            pid = int("".join(filter(None, killed.groups())))
+            pid = whole("".join(filter(None, killed.groups())))
             name, held = NAME.search(line.text), HELD.search(line.text)
             of_group = "emory cgroup" in line.text or limit == "MEMCG" or (False if limit or "Out of memory" in line.text else None)
             kill = Kill(pid=pid, where=line.where, text=line.text, name=name["name"] if name else "", group=group, of_group=of_group)
-            found.setdefault(pid, dataclasses.replace(kill, held_kib=int(held[1]) if held else None))
+            found.setdefault(pid, dataclasses.replace(kill, held_kib=whole(held[1]) if held else None))
             group, limit = "", ""
     return list(found.values())
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from matrix.evidence.deaths import Said
 from matrix.evidence.exit import signal_name
+from matrix.evidence.numbers import whole
 from matrix.explain.meanings import SPECIAL
 from matrix.explain.part import INFERRED, SHELL, WAITED, Ending, Part, Piece, by_signal
 from matrix.explain.sources import Source
@@ -50,7 +51,7 @@ def _shell(source: Source) -> Iterator[Part]:
         return
     last = matches[-1]
     name = WORDS[last["word"]]
-    pid = int(last["pid"]) if named else None
+    pid = whole(last["pid"]) if named else None
     where = source.place(last[0].strip())
     core = "core dumped" in source.tail[last.start() : last.end() + 20]
     piece = Piece(
@@ -103,8 +104,8 @@ def _torchrun(source: Source) -> Iterator[Part]:
 
 
 def _failed(match: re.Match[str], root: bool) -> Failed:
-    pid = int(match["pid"]) if match["pid"] else None
-    return Failed(time=match["time"], rank=int(match["rank"]), code=int(match["code"]), pid=pid, root=root)
+    pid = whole(match["pid"]) if match["pid"] else None
+    return Failed(time=match["time"], rank=whole(match["rank"]), code=whole(match["code"]), pid=pid, root=root)
 
 
 def _as_said(one: Failed) -> Said:
@@ -130,7 +131,7 @@ def _codes(source: Source) -> Iterator[Part]:
     """accelerate and DeepSpeed raise about the child that they waited for."""
     for pattern in (DIED, RETURN_CODE):
         match = next(iter(pattern.finditer(source.tail)), None)
-        name = None if match is None else match[1] if pattern is DIED else signal_name(-int(match[1]))
+        name = None if match is None else match[1] if pattern is DIED else signal_name(-whole(match[1]))
         if match is None or name is None:
             continue
         where = source.place(match[0])

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from matrix.diagnosis.endings import ABOUT_ANOTHER
 from matrix.evidence import deaths, environment, kernel, log, messages, metrics
 from matrix.evidence.messages import PID
+from matrix.evidence.numbers import whole
 from matrix.evidence.progress import LOOK_BYTES, ProgressParser
 from matrix.explain import launchers, slurm
 from matrix.explain.meanings import MEANINGS, SPECIAL
@@ -87,7 +88,7 @@ def _traceback(source: Source) -> Part:
     reports = gone or any(one.kind == "worker died" for one in messages.messages(stdout="", stderr=f"{error.type}: {error.message}"))
     endings = [Ending(exit=Exit(returncode=1), where=source.name, by=INFERRED)] if at_end else []
     pid = PID.search(error.message) if gone else None
-    lost = [deaths.Said(pid=int(pid[1]), signal=None, status=None)] if pid else []
+    lost = [deaths.Said(pid=whole(pid[1]), signal=None, status=None)] if pid else []
     return Part(
         pieces=[_raised(source, error, after, at_end and not reports)],
         python_error=error,

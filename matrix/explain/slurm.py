@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from matrix.diagnosis.memory_causes import NAMES as MEMORY
 from matrix.evidence.exit import signal_name
+from matrix.evidence.numbers import whole
 from matrix.explain.part import INFERRED, SCHEDULER, Ending, Part, Piece, by_signal
 from matrix.explain.sources import Source
 from matrix.explain.statuses import SLURM_OOM, of_pair
@@ -81,7 +82,7 @@ EXCEEDED = re.compile(
     r"|Exceeded job memory limit)(?:, being killed)?"
 )
 PAIR = re.compile(r"(\d+):(\d+)")
-SIZE = re.compile(r"^([\d.]+)([KMGT]?)[nc]?$")
+SIZE = re.compile(r"^(\d{1,15}(?:\.\d{1,15})?)([KMGT]?)[nc]?$")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,7 +106,7 @@ class Row:
     @property
     def exit(self) -> tuple[int, int] | None:
         match = PAIR.fullmatch(self.values.get("ExitCode", ""))
-        return (int(match[1]), int(match[2])) if match else None
+        return (whole(match[1]), whole(match[2])) if match else None
 
 
 def from_state(text: str) -> Part | None:
@@ -139,7 +140,7 @@ def lines(source: Source) -> Iterator[Part]:
             grade="kernel, by its counter",
         )
         groups = {f"job_{job[0]}": where} if job else {}
-        yield Part(kinds=frozenset(("slurm",)), pieces=[piece], group_kills=int(match["count"]), groups=groups)
+        yield Part(kinds=frozenset(("slurm",)), pieces=[piece], group_kills=whole(match["count"]), groups=groups)
         return
     if exceeded := EXCEEDED.search(source.tail):
         yield _exceeded(source, exceeded)
@@ -175,7 +176,7 @@ def _exceeded(source: Source, match: re.Match[str]) -> Part:
 
 def _shown_memory(number: str) -> str:
     """Old versions count in KiB, new ones in bytes: a job of less than 64 MiB is rarer than one of 64 GiB."""
-    count = int(number)
+    count = whole(number)
     return _shown_bytes(count if count >= 64 << 20 else count * 1024)
 
 

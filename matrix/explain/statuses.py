@@ -6,6 +6,7 @@ import re
 import signal
 
 from matrix.evidence import exit
+from matrix.evidence.numbers import whole
 from matrix.explain.part import GIVEN, Ending, Part, Piece
 from matrix.records import Exit
 
@@ -75,7 +76,7 @@ def _oom_word(words: str) -> Part:
 def decoded(words: str) -> tuple[Exit, str]:
     """The exit, and how its number is to be read.  Raises NoStatus."""
     if pair := PAIR.fullmatch(words):
-        return of_pair(int(pair[1]), int(pair[2])), f"exit status {pair[1]} and signal {pair[2]}, as Slurm writes them"
+        return of_pair(whole(pair[1]), whole(pair[2])), f"exit status {pair[1]} and signal {pair[2]}, as Slurm writes them"
     if number := _signal_number(words):
         return exit.decode(number), "the signal"
     try:

@@ -15,6 +15,7 @@ from typing import BinaryIO
 from matrix.evidence import exit
 from matrix.evidence.log import python_error_at
 from matrix.evidence.messages import messages
+from matrix.evidence.numbers import whole
 from matrix.evidence.progress import ANSI, CONTROL, EPOCH, ProgressParser
 from matrix.propose.facts import Facts, kind_of_words
 from matrix.propose.steps import pattern_of
@@ -162,7 +163,7 @@ def _signal(lines: Iterable[str]) -> str | None:
             if form.search(line):
                 return name
         if match := BY_NUMBER.search(line):
-            number = int(match["status"] or 0) - 128 if match["status"] else int(match["code"] or match["signal"] or 0)
+            number = whole(match["status"] or "0") - 128 if match["status"] else whole(match["code"] or match["signal"] or "0")
             named = match["name"] or exit.signal_name(number)
             if named and named != "SIGINT":
                 return named
@@ -199,7 +200,7 @@ def _stride(lines: list[str], steps: list[int], pattern: str | None) -> int:
 
 # ------------------------------------------------------------------ figures
 def _last_number(pattern: re.Pattern[str], lines: list[str]) -> int | None:
-    return next((int(match[1]) for line in reversed(lines) if (match := pattern.search(line))), None)
+    return next((whole(match[1]) for line in reversed(lines) if (match := pattern.search(line))), None)
 
 
 def _rate(lines: list[str]) -> float | None:
@@ -228,7 +229,7 @@ def _stamp(line: str) -> datetime.datetime | None:
 def _bar_times(lines: list[str]) -> Iterator[int]:
     for line in lines:
         if match := BAR_TIME.search(line):
-            yield int(match["hours"] or 0) * 3600 + int(match["minutes"]) * 60 + int(match["seconds"])
+            yield whole(match["hours"] or "0") * 3600 + whole(match["minutes"]) * 60 + whole(match["seconds"])
 
 
 def _rounds(times: Iterable[int]) -> Iterator[int]:

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Iterable
 
+from matrix.evidence.numbers import whole
 from matrix.evidence.progress import ProgressParser
 
 LEAST_LINES = 3
@@ -30,7 +31,7 @@ def pattern_of(lines: Iterable[str]) -> tuple[str, tuple[str, ...]] | None:
         if len({len(found) for found in places}) != 1:
             continue
         for column in zip(*places, strict=True):
-            if _grows([int(match[0]) for match in column]):
+            if _grows([whole(match[0]) for match in column]):
                 pattern = _expression(group[-1], column[-1], _total(group, column))
                 if _is_read(pattern, group):
                     return pattern, (group[0], *group[-2:])

@@ -49,7 +49,7 @@ def ends(env: Mapping[str, str]) -> float | None:
 def _shown(number: str) -> dict[str, str]:
     if not (program := shutil.which("scontrol")):
         return {}
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
+    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):  # a number with a NUL is none
         argv = [program, "show", "job", number]
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=ASK_S)
         return dict(FIELD.findall(done.stdout.decode(errors="replace")))

@@ -215,7 +215,7 @@ def _suspects(folder: RunFolder, chosen: Chosen) -> Iterator[Entry]:
 
 def _history(folder: RunFolder) -> Iterator[Entry]:
     """All attempts in one table, and each different specification among the runs of this name, under the stamp of its first run."""
-    yield Entry(name="history/attempts.csv", content=_table(folder).encode(), collector="package")
+    yield Entry(name="history/attempts.csv", content=_table(folder).encode(errors="backslashreplace"), collector="package")
     known: set[bytes] = set()
     for path in sorted(folder.path.resolve().parent.glob("*/spec.yaml")):
         text = path.read_bytes()

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from matrix.evidence.numbers import whole
 from matrix.records import ExitCall, HeapError, SignalSent
 
 MAX_CALLS, MAX_ERRORS, MAX_FRAMES = 50, 50, 20
@@ -43,16 +44,17 @@ def ends(path: Path, *, started_unix_s: float, pids: set[int], name_of: Callable
         if delivered := _DELIVERED.match(head):
             pid, time, signal, details = delivered.groups()
             sender = _SENDER.search(details)
-            sent.append(_sent(signal, int(pid), int(sender[1]) if sender else 0, float(time) - started_unix_s, pids, name_of))
+            sent.append(_sent(signal, whole(pid), whole(sender[1]) if sender else 0, float(time) - started_unix_s, pids, name_of))
         elif call := _CALL.match(head):
             pid, time, name, arguments = call.groups()
             words = arguments.split(", ")
             if name == "exit_group":
                 place = _place(frames)
-                exits.append(ExitCall(pid=int(pid), call=name, status=words[0], where=place, time_s=round(float(time) - started_unix_s, 6)))
+                time_s = round(float(time) - started_unix_s, 6)
+                exits.append(ExitCall(pid=whole(pid), call=name, status=words[0], where=place, time_s=time_s))
             elif name in _KILLS and words[_KILLS[name][1]] == "SIGKILL":  # of the others the target tells
-                target = abs(int(words[_KILLS[name][0]]))
-                sent.append(_sent("SIGKILL", target, int(pid), float(time) - started_unix_s, pids, name_of))
+                target = abs(whole(words[_KILLS[name][0]]))
+                sent.append(_sent("SIGKILL", target, whole(pid), float(time) - started_unix_s, pids, name_of))
     return sent[-MAX_CALLS:], exits[-MAX_CALLS:]
 
 
@@ -148,7 +150,7 @@ def _errors(text: str) -> Iterator[_Error]:
             error = None
         stack = None
         if line[2].startswith(_ERRORS):
-            error = _Error(pid=int(line[1]), what=line[2].strip())
+            error = _Error(pid=whole(line[1]), what=line[2].strip())
             stack = error.frames
     if error and error.frames:
         yield error
