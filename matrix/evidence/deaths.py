@@ -13,8 +13,8 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 
 from matrix.evidence import exit
+from matrix.evidence.digits import whole
 from matrix.evidence.exits import ExitEvent
-from matrix.evidence.numbers import whole
 from matrix.records import Death, DeathPart, Exit
 
 MAX_DEATHS = 64

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from matrix.evidence import core_image
 from matrix.evidence.core_image import CoreImage, Interrupted
-from matrix.evidence.numbers import whole
+from matrix.evidence.digits import whole
 from matrix.evidence.operand import operand
 from matrix.records import Fault, ShortFile
 

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 
-from matrix.evidence.numbers import whole
+from matrix.evidence.digits import whole
 from matrix.evidence.unified_log import UnifiedLog
 from matrix.records import NotCollected
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
-from matrix.evidence.numbers import whole
+from matrix.evidence.digits import whole
 from matrix.evidence.progress import ANSI, CONTROL
 from matrix.records import Message, MessageKind
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from statistics import median
 
-from matrix.evidence.numbers import whole
+from matrix.evidence.digits import whole
 from matrix.evidence.progress import ANSI, FORMS
 from matrix.records import Metric
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from matrix.evidence.core_notes import CoreNotes
+from matrix.evidence.digits import whole
 from matrix.evidence.log import short_path
-from matrix.evidence.numbers import whole
 from matrix.records import Frame, Trust
 
 READER_S = {"pystack": 20.0, "py-spy": 10.0, "gdb": 40.0}

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 from matrix.evidence import crash_report
-from matrix.evidence.numbers import whole
+from matrix.evidence.digits import whole
 from matrix.records import NotCollected
 
 SHOW_S = 30.0

@@ -11,7 +11,7 @@ import re
 
 from matrix.evidence import fault
 from matrix.evidence.deaths import OOM
-from matrix.evidence.numbers import whole
+from matrix.evidence.digits import whole
 from matrix.explain.part import Line, Part, Piece
 
 RECORD = re.compile(r"task_memcg=(?P<task>[^,\s]+),task=(?P<name>[^,]*),pid=(?P<pid>\d+)")

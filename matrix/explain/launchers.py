@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from matrix.evidence.deaths import Said
+from matrix.evidence.digits import whole
 from matrix.evidence.exit import signal_name
-from matrix.evidence.numbers import whole
 from matrix.explain.meanings import SPECIAL
 from matrix.explain.part import INFERRED, SHELL, WAITED, Ending, Part, Piece, by_signal
 from matrix.explain.sources import Source

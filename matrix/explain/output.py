@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from matrix.diagnosis.endings import ABOUT_ANOTHER
 from matrix.evidence import deaths, environment, kernel, log, messages, metrics
+from matrix.evidence.digits import whole
 from matrix.evidence.messages import PID
-from matrix.evidence.numbers import whole
 from matrix.evidence.progress import LOOK_BYTES, ProgressParser
 from matrix.explain import launchers, slurm
 from matrix.explain.meanings import MEANINGS, SPECIAL

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterator
 
 from matrix.diagnosis.memory_causes import NAMES as MEMORY
+from matrix.evidence.digits import whole
 from matrix.evidence.exit import signal_name
-from matrix.evidence.numbers import whole
 from matrix.explain.part import INFERRED, SCHEDULER, Ending, Part, Piece, by_signal
 from matrix.explain.sources import Source
 from matrix.explain.statuses import SLURM_OOM, of_pair

@@ -6,7 +6,7 @@ import re
 import signal
 
 from matrix.evidence import exit
-from matrix.evidence.numbers import whole
+from matrix.evidence.digits import whole
 from matrix.explain.part import GIVEN, Ending, Part, Piece
 from matrix.records import Exit
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from matrix.evidence import exit
+from matrix.evidence.digits import whole
 from matrix.evidence.log import python_error_at
 from matrix.evidence.messages import messages
-from matrix.evidence.numbers import whole
 from matrix.evidence.progress import ANSI, CONTROL, EPOCH, ProgressParser
 from matrix.propose.facts import Facts, kind_of_words
 from matrix.propose.steps import pattern_of

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterable
 
-from matrix.evidence.numbers import whole
+from matrix.evidence.digits import whole
 from matrix.evidence.progress import ProgressParser
 
 LEAST_LINES = 3

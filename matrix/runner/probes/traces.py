@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from matrix.evidence.numbers import whole
+from matrix.evidence.digits import whole
 from matrix.records import ExitCall, HeapError, SignalSent
 
 MAX_CALLS, MAX_ERRORS, MAX_FRAMES = 50, 50, 20
