@@ -28,6 +28,7 @@ from matrix.evidence import (
     deaths,
     environment,
     fault,
+    hook_file,
     kernel,
     log,
     memory_curve,
@@ -43,7 +44,7 @@ from matrix.evidence.progress import ProgressParser
 from matrix.explain import recognise, recording, remains, sources, statuses
 from matrix.propose import from_log, steps, usage
 from matrix.records import Attempt, Observation, Plan, Verdict
-from matrix.runner.probes import checks, traces
+from matrix.runner.probes import traces
 from matrix.spec import SpecError, load_spec
 from matrix.watch import slurm as job_of_slurm
 from reports.redact.identity import Known
@@ -330,7 +331,7 @@ def counted(path: Path, _: bytes) -> object:
 def hooked(path: Path, _: bytes) -> object:
     found = environment.read_hook(path, 1.0)
     given = used_files.Given()
-    used = used_files.used_files(checks.hook_records(path), given, cwd="/nonexistent", started_unix_s=1.0)
+    used = used_files.used_files(hook_file.hook_records(path), given, cwd="/nonexistent", started_unix_s=1.0)
     return records.to_json([found.env_changes, found.forks, found.exit_calls, found.limits, used.files])
 
 
