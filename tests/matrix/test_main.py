@@ -108,7 +108,7 @@ def test_a_bad_specification_is_refused_in_words_before_anything_runs(tmp_path: 
     ("words", "said"),
     [
         (["run", "missing.yaml"], ["missing.yaml: there is no such file"]),
-        (["run", "folder"], ["folder: cannot be read: Is a directory"]),
+        (["run", "folder"], ["folder: cannot be read: it is not a regular file"]),
         (["run", "spec.yaml", "--set", "nonsense"], ["--set nonsense", "axis=value,value"]),
         (["run", "spec.yaml", "--set", "mode=a,a"], ["spec.yaml: --set mode: duplicate value"]),
         (["run", "spec.yaml", "--max-wall", "soon"], ["--max-wall", "'soon'", "90s"]),
