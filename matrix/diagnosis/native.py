@@ -207,6 +207,8 @@ def _address(death: Observation) -> Iterator[Finding]:
         fact = f"memory was at {fault.address or 0:#x} while it ran, and was given back before native code{in_what(fault)} used it"
         yield finding(CORRUPTION, "given back", death, 4.0, fact, form=GIVEN_BACK)
         yield finding(ARGUMENT, "given back", death, -2.5, fact)
+        if death.other_stacks:  # who shares an object with it may have given that back
+            yield finding(RACE, "given back", death, 3.0, fact)
     for cause, weight, fact in _places(fault):
         yield finding(cause, "address", death, weight, fact)
 

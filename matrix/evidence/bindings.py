@@ -17,6 +17,7 @@ from matrix.records import Binding, Fault, Frame
 
 C_AND_PYTHON = ("libc.so", "libc-", "libm.so", "libm-", "ld-linux", "libpthread", "libdl", "librt", "libutil", "libpython", "python")
 SYSTEM = (*C_AND_PYTHON, "libstdc++", "libgcc_s", "libffi", "_ctypes")
+MEANT_TO_BE_SHARED = "_ZT"  # C++: tables and names of types, of which a process has one
 MOST_USERS, MOST_SYMBOLS, MOST_LIBRARIES, MOST = 3, 5000, 200, 16
 LARGEST_BYTES = 64 << 20  # of a file whose names are all looked up
 
@@ -75,7 +76,7 @@ class _Process:
                     yield binding
 
     def _binding(self, user: str, symbol: Any, bound: str | None) -> Binding | None:
-        if not symbol.name or symbol["st_info"]["bind"] != "STB_GLOBAL":
+        if not symbol.name or symbol.name.startswith(MEANT_TO_BE_SHARED) or symbol["st_info"]["bind"] != "STB_GLOBAL":
             return None
         own = symbol["st_shndx"] != "SHN_UNDEF"
         definers = [path for path in self._paths if path != user and self._defines(path, symbol.name)]

@@ -191,6 +191,17 @@ def test_memory_that_had_been_there_was_given_back_and_what_never_was_there_is_a
         assert of(overrun).ranking[0].cause == "native_bad_argument"
 
 
+def test_memory_that_another_thread_in_the_same_library_gave_back_is_a_race() -> None:
+    def searches(name: str) -> list[Frame]:
+        call = Frame(function="call", place="job.py:9", kind="python", trust="interpreter")
+        return [Frame(function=name, library="libindex.so", kind="native", trust="symbol"), call]
+
+    gone = fault(0x7F1234567890, library="libindex.so", before="nothing", was_mapped=True)
+    both = segv(faults=[gone], native_stack=searches("scan"), other_stacks=[searches("add")])
+    assert of(both).ranking[0].cause == "native_thread_race"
+    assert of({**both, "other_stacks": []}).ranking[0].cause == "native_memory_corruption"
+
+
 def test_an_index_that_holds_what_fresh_memory_is_filled_with_was_never_set() -> None:
     wild = segv(faults=[fault(0x7F1234567890, index_bytes=3112009168)])
     poisoned = {**segv(faults=[fault(0x7F1234567890, index_bytes=0x5A5A5A5A * 4)]), "env_at_exec": {"MALLOC_PERTURB_": "165"}}
