@@ -904,12 +904,17 @@ def _adapter(kind: type[Any]) -> Any:
 
 
 def read(kind: type[T], path: Path) -> T:
-    """Read one record file.  Raises OSError, also for a FIFO or a device, which could be waited for for ever, or ValueError."""
+    """Read one record file.  Raises OSError or ValueError."""
+    return from_json(kind, read_plain(path))
+
+
+def read_plain(path: Path) -> bytes:
+    """Content of a plain file.  Raises OSError, also for a FIFO or a device, which could be waited for for ever."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as source:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a plain file", os.fspath(path))
-        return from_json(kind, source.read())
+        return source.read()
 
 
 PRIVATE = 0o600  # of a file that may hold a secret, and a copy of which keeps the mode

@@ -121,7 +121,7 @@ def _read(kind: type[T], path: Path, run: Path, problems: list[str]) -> T | None
     try:
         if path.stat().st_size > LARGEST_RECORD:
             raise ValueError(f"it is larger than {LARGEST_RECORD // 2**20} MiB")
-        text = path.read_bytes()
+        text = records.read_plain(path)
         record = records.from_json(kind, text)
     except (OSError, ValueError, RecursionError) as error:
         problems.append(f"{name} was not read: {_reason(error)}{_other_version(path, kind)}")
@@ -143,7 +143,7 @@ def _other_version(path: Path, kind: type[object]) -> str:
     """A note when the file says that it is of another version; "" when it is ours or says nothing."""
     ours = getattr(kind, "schema", None)
     try:
-        found = json.loads(path.read_bytes()).get("schema", ours)
+        found = json.loads(records.read_plain(path)).get("schema", ours)
     except (OSError, ValueError, RecursionError, AttributeError):
         return ""
     return "" if found == ours else f"; it is of version {str(found)[:40]}, this program writes {ours}"
