@@ -15,6 +15,7 @@ from matrix.diagnosis.cause import finding
 from matrix.diagnosis.native_causes import NATIVE_CRASH
 from matrix.records import Finding, Observation
 
+FEW = 3  # times as many runs must die with a position that moves as live with one
 CAUSE, RULE = "fork_unsafe", "one position"
 DIGITS = re.compile(r"\d+")  # of process ids and random names in a path: these differ from run to run
 OTHERS = (*NATIVE_CRASH, "python_exception", "corrupt_input_data")  # what a wrong record looks like
@@ -39,7 +40,8 @@ def _judged(case: Case, death: Observation, path: str, processes: int) -> Iterat
     moved = _moves(case.deaths, path)
     fact = f"{processes} processes had {path} open by one description, which fork copied"
     fact += ", and the position in it moved" if moved else ""
-    if _moves(case.survivors, path):
+    lived = [run for run in case.survivors if _moves([run], path)]  # a few may be lucky: readers may miss each other
+    if FEW * len(lived) > len(case.deaths) or (not lived and _moves(case.survivors, path)):
         yield finding(CAUSE, RULE, death, -1.0, f"{fact}; so it was in a run that survived")
     elif contrast := _contrast(case, path, moved):
         yield finding(CAUSE, RULE, death, contrast.nats, f"{fact}; {contrast.fact}")
@@ -52,10 +54,10 @@ def _judged(case: Case, death: Observation, path: str, processes: int) -> Iterat
 def _contrast(case: Case, path: str, moved: bool) -> Contrast | None:
     forked = [(f"{axis}={run.trial.cell[axis]}", run) for axis, run in case.beside if run.forks]
     for change, run in forked:
-        if moved and _has(run, path, own=False):
+        if moved and _has(run, path, own=False) and not _has(run, path, own=True) and not _moves([run], path):
             return Contrast(4.0, f"with {change} alone nobody moves it, and it survives (attempt {run.attempt})")
     for change, run in forked:
-        if not _has(run, path, own=False):
+        if not _moves([run], path) and (_has(run, path, own=True) or not _has(run, path, own=False)):
             fact = f"with {change} alone they do not share it, and it survives (attempt {run.attempt})"
             return Contrast(2.0 + 1.5 * (moved + _has(run, path, own=True)), fact)
     return None

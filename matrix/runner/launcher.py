@@ -147,9 +147,7 @@ class Guardian:
         with theirs:
             argv = [sys.executable, "-I", "-S", str(SCRIPT), str(theirs.fileno()), str(self.folder), *map(str, cgroup.homes())]
             env = {**os.environ, GUARDIAN_MARK: self.folder.name}  # the next start finds one that was stopped for ever
-            self.process = subprocess.Popen(
-                argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True, env=env
-            )
+            self.process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True, env=env)
         self.folder.mkdir(mode=0o700)  # not before there is somebody who removes it
 
     def token(self) -> str:
