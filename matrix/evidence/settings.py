@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from matrix.evidence.digits import whole
 from matrix.evidence.environment import LimitSet
 from matrix.evidence.exit import signal_name
 from matrix.kernel_text import kernel_text
@@ -173,7 +174,7 @@ def bounds(text: str, used: dict[str, int]) -> list[Bound]:
     for words, soft, hard in LIMIT.findall(text):
         if words in NAMES and soft != "unlimited":
             name = NAMES[words]
-            found.append(Bound(name=name, soft=int(soft), hard=None if hard == "unlimited" else int(hard), used=used.get(name)))
+            found.append(Bound(name=name, soft=whole(soft), hard=None if hard == "unlimited" else whole(hard), used=used.get(name)))
     return found
 
 
