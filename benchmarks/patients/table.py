@@ -245,7 +245,7 @@ PATIENTS = (
     ),
     Patient(
         name="lightning_container",
-        command="python pytorch/basics/autoencoder.py --trainer.max_steps 8 --trainer.limit_val_batches 1 --trainer.limit_test_batches 1 "
+        command="python pytorch/basics/autoencoder.py --trainer.max_steps 3 --trainer.limit_val_batches 1 --trainer.limit_test_batches 1 "
         "--trainer.limit_predict_batches 1 --trainer.default_root_dir out --model.hidden_dim 4096 --data.batch_size 4096",
         sources=(("pytorch-lightning/examples/pytorch", "pytorch"),),
         needs=("torch", "torchvision", "lightning", "jsonargparse"),
@@ -264,12 +264,12 @@ PATIENTS = (
         sources=IMAGENET,
         needs=("torch", "torchvision"),
         env=ONE_THREAD,
-        around=Surroundings(told="a container of 1800 MiB", memory_bytes=1800 * MIB),
+        around=Surroundings(told="a container of 1500 MiB", memory_bytes=1500 * MIB),
         causes=("memory_worker_multiplication",),
         axes=("workers", "j", "batch_size", "b"),
         place=r"workers",
         advice=r"fewer workers|workers",
-        lives_s=60,
+        lives_s=100,
     ),
 )
 NAMES = tuple(patient.name for patient in PATIENTS)
