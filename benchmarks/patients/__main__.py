@@ -204,7 +204,8 @@ def treated(patient: Patient, folder: Path, options: argparse.Namespace, log: Pa
         init = _tool(["init", *hand_over, "-o", "job.yaml", "--", *shlex.split(patient.command)], patient, folder, entrance, MOST_INIT_S)
         run = _tool(["run", "job.yaml"], patient, folder, entrance, options.minutes * 60)
         minutes = (time.monotonic() - began) / 60
-        harmed = sorted(name for name, state in before.items() if _state(folder).get(name) != state)
+        after = _state(folder)
+        harmed = sorted(name for name, state in before.items() if after.get(name) != state)
         verdict = _verdict(folder)
         fix = _launched(patient, folder, entrance, verdict)
     survived = None if fix is None else not fix["died"]

@@ -31,7 +31,7 @@ class Patient:
     inputs: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     causes: tuple[str, ...]
-    axes: tuple[str, ...] = ()  # axes that a right culprit may name, as `init` writes them with _ for -
+    axes: tuple[str, ...] = ()  # axes that a right culprit may name, with _ for -; `init` calls an output's place "folder"
     place: str  # what the right place is called in the answer, where no axis is named
     advice: str  # what helps, where no change of an axis was tried
     lives_s: float = 90.0  # a run that lives as long has survived
@@ -89,7 +89,7 @@ PATIENTS = (
         env=ONE_THREAD,
         around=Surroundings(told="1 MiB left on the disk of the checkpoints", mounts={"disk": "1m"}),
         causes=("shm_or_disk_full",),
-        axes=("out_dir",),
+        axes=("folder", "out_dir"),
         place=r"disk|checkpoint|out_dir",
         advice=r"another (folder|place|disk|file system)|(free|more) (space|room)|room on",
     ),
@@ -193,7 +193,7 @@ PATIENTS = (
         env=(*ONE_THREAD, ("TMPDIR", "{folder}/tmp")),
         around=Surroundings(told="TMPDIR on a file system of 4 MiB", mounts={"tmp": "4m"}),
         causes=("shm_or_disk_full",),
-        axes=("tmpdir", "temp", "tmp"),
+        axes=("folder", "tmpdir", "temp", "tmp"),
         place=r"tmp|temp",
         advice=r"TMPDIR|temp|another (folder|place|disk|file system)|room|space",
     ),

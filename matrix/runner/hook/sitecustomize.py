@@ -304,7 +304,7 @@ def folders_of_others() -> tuple[str, ...]:
     for prefix in {sys.prefix, sys.base_prefix}:
         found += [f"{prefix}/{name}" for name in ("lib/", "lib64/", "bin/", "share/", "include/", "pyvenv.cfg")]
     temp = os.environ.get("TMPDIR", "")
-    return (*found, f"{temp}/") if os.path.basename(temp).startswith("mx-") else tuple(found)
+    return (*found, f"{temp}/") if os.path.basename(os.path.dirname(temp)).startswith("mx-") else tuple(found)
 
 
 def source_of(path: str) -> str:
