@@ -17,7 +17,7 @@ from matrix.evidence import runtimes
 from matrix.records import Observation
 from matrix.runner import attempt, cgroup
 from matrix.runner.attempt import HOOK, Job, Live
-from matrix.runner.launcher import GUARDIAN_MARK, SHORT_TEMP, Guardian, shell_temp
+from matrix.runner.launcher import GUARDIAN_MARK, SHORT_TEMP, Guardian
 from matrix.runner.leftovers import mapped_by, recorded_pids, remove_shared_objects
 from matrix.runner.tree import MARK, marked_processes, owner_is_dead
 
@@ -133,8 +133,7 @@ def clean_up_after_the_dead() -> None:
                 process.kill()
                 process.wait(timeout=10)
                 pids.add(pid)
-    place = shell_temp()
-    for folder in (*SHORT_TEMP.glob("mx-*"), *(place.glob("mx-*") if place else ())):
+    for folder in SHORT_TEMP.glob("mx-*"):
         with contextlib.suppress(OSError):  # its guardian, or another start of the tool, may just be removing it
             if owner_is_dead("mx", folder.name) and folder.stat().st_uid == os.getuid():
                 pids |= recorded_pids(str(folder))

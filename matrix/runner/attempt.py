@@ -72,7 +72,7 @@ def run(job: Job, guardian: Guardian, *, stop: threading.Event, live: Live | Non
         undo.callback(guardian.give_back, temp)
         prepared = probes.Prepared()
         if names := job.attempt.trial.probes:
-            prepared = probes.prepare(context(job, guardian.programs_temp(temp), guardian.environment), names)
+            prepared = probes.prepare(context(job, temp, guardian.environment), names)
             job = probed(job, prepared.total)
         limited = job.attempt.memory_limit_bytes is not None or job.pids is not None
         group = cgroup.create(token, job.attempt.memory_limit_bytes, job.pids) if job.watch or limited else None
@@ -125,7 +125,6 @@ class Supervisor:
         self.exits = begin(EXITS, lambda: ExitWatch(wanted=self.job.watch), ExitWatch(wanted=False))
         self.signals = begin(SIGNALS, signals.watch, None) if self.job.watch else None
         self._reaper = guardian.process.pid
-        self.programs_temp = guardian.programs_temp(self.temp)
         lazy = not self.job.watch
         sinks = {name: CappedFile(f"{self.job.folder}/{name}.log", lazy=lazy) for name in ("stdout", "stderr")}
         to_file = self.probes.prepared.total.to_file
@@ -134,7 +133,7 @@ class Supervisor:
         child = guardian.start(self._launch(guardian.environment), writers[0], writers[1])
         for descriptor in set(writers):
             os.close(descriptor)
-        folders = {"shm": "/dev/shm", "cwd": self.job.attempt.cwd, "temp": str(self.programs_temp)}
+        folders = {"shm": "/dev/shm", "cwd": self.job.attempt.cwd, "temp": str(self.temp)}
         folders = {name: path for name, path in folders.items() if path not in self.probes.prepared.total.tmpfs}  # the child has its own
         sampler = Sampler(self.job.folder / "memory.csv", group=self.group, folders=folders)
         self.surroundings = Surroundings(folders, wanted=self.job.watch, own=str(self.job.folder))
@@ -367,7 +366,7 @@ class Supervisor:
     # -------------------------------------------------------------- what goes in, what comes out
     def _launch(self, inherited: Mapping[str, str]) -> Launch:
         job, change = self.job, self.probes.prepared.total
-        env = child_environment(inherited, job, self.token, self.programs_temp)
+        env = child_environment(inherited, job, self.token, self.temp)
         self.env = {name: value for name, value in env.items() if name not in change.unset} if change.unset else env
         doors = self.group.doors if self.group else []
         return Launch(

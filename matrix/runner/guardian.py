@@ -1,6 +1,6 @@
 """The guardian: one small process for each matrix that starts every child and outlives the tool.
 
-It runs as a script of its own (`python -I -S guardian.py FD FOLDER TEMP HOMES...`), is single-threaded and imports only light
+It runs as a script of its own (`python -I -S guardian.py FD FOLDER HOMES...`), is single-threaded and imports only light
 parts of the standard library, so that forking from it is safe (the tool itself has threads) and cheap.
 
 Why a parent of its own: PDEATHSIG fires when the *thread* that started the child ends and is not inherited by
@@ -8,7 +8,7 @@ grandchildren, and nothing empties a cgroup whose owner died.  The guardian is a
 grandchildren become its children; when the tool's end of the socket closes, for whatever reason, it ends everything.
 
 What the tool makes for attempts is known by its name, so that it is removed even when it was made a moment before the tool
-was killed: temp folders are inside FOLDER and TEMP, cgroups are in HOMES and begin with FOLDER's name.
+was killed: temp folders are inside FOLDER, cgroups are in HOMES and begin with FOLDER's name.
 
 Protocol: the tool sends `length (4 bytes, big endian) + JSON`, a request, with the descriptors (stdout, stderr, status)
 attached.  The guardian answers on the status descriptor with JSON lines: {"pid": n, "limits": ...}, then {"status": wait status, ...};
@@ -50,7 +50,7 @@ from matrix.runner.starting import NotStarted, Request, libc, limits_of, start
 PTRACE_DETACH = 17
 
 
-def main(descriptor: int, folder: str, temp: str, homes: list[str]) -> None:
+def main(descriptor: int, folder: str, homes: list[str]) -> None:
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
     become_subreaper()
@@ -73,7 +73,6 @@ def main(descriptor: int, folder: str, temp: str, homes: list[str]) -> None:
         if control in ready and not serve(control, running, folder):
             break
     end_everything(running, folder, homes)
-    shutil.rmtree(temp, ignore_errors=True)
 
 
 def serve(control: socket.socket, running: dict[int, int], folder: str) -> bool:
@@ -175,4 +174,4 @@ def end_everything(running: dict[int, int], folder: str, homes: list[str]) -> No
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -37,7 +37,6 @@ from matrix.runner.leftovers import (
 from matrix.runner.tree import MARK, is_zombie, marked_processes
 
 SHORT_TEMP = Path("/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir())  # long paths are too long for multiprocessing's sockets
-LONGEST_TEMP = 50  # characters of a TMPDIR below which multiprocessing's sockets still fit into 107
 ROOT = Path(__file__).resolve().parents[2]  # the folder that holds our packages
 GUARDIAN_MARK = "MATRIX_GUARDIAN"  # in the environment of each guardian
 LOOK_S = 0.5
@@ -134,25 +133,11 @@ def adopted(guardian: int) -> set[int]:
     return descendants(os.getpid()) - {guardian} if os.getpid() in _adopts else set()
 
 
-def shell_temp() -> Path | None:
-    """The shell's TMPDIR, if the programs' temporary files have to stay there.
-
-    Elsewhere they would escape from a file system that is full or small.  None: no TMPDIR, the same file system, or a long path."""
-    given = os.environ.get("TMPDIR", "")
-    with contextlib.suppress(OSError, ValueError):
-        place = Path(given).absolute()
-        if given and len(str(place)) <= LONGEST_TEMP and os.access(place, os.W_OK | os.X_OK):
-            return place if place.stat().st_dev != SHORT_TEMP.stat().st_dev else None
-    return None
-
-
 class Guardian:
     """Starts children through the guardian process; closing it (or dying) ends all of them and removes what was made for them."""
 
     def __init__(self) -> None:
         self.folder = SHORT_TEMP / f"mx-{os.getpid()}-{secrets.token_hex(4)}"
-        place = shell_temp()
-        self.programs_folder = place / self.folder.name if place else self.folder  # holds the programs' own temp folders
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._control = ours
         self._lock = threading.Lock()
@@ -160,15 +145,10 @@ class Guardian:
         self.environment = inherited()  # for all children of one matrix the same
         self._numbers = itertools.count(1)  # of temp folders
         with theirs:
-            folders = [str(self.folder), str(self.programs_folder)]
-            argv = [sys.executable, "-I", "-S", str(SCRIPT), str(theirs.fileno()), *folders, *map(str, cgroup.homes())]
+            argv = [sys.executable, "-I", "-S", str(SCRIPT), str(theirs.fileno()), str(self.folder), *map(str, cgroup.homes())]
             env = {**os.environ, GUARDIAN_MARK: self.folder.name}  # the next start finds one that was stopped for ever
             self.process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True, env=env)
         self.folder.mkdir(mode=0o700)  # not before there is somebody who removes it
-        try:
-            self.programs_folder.mkdir(mode=0o700, exist_ok=True)
-        except OSError:  # no room for a folder either
-            self.programs_folder = self.folder
 
     def token(self) -> str:
         """For one attempt.  All have the same length, so that none is the beginning of another."""
@@ -186,21 +166,8 @@ class Guardian:
             raise RunnerError(f"no temporary folder can be made: {problem}") from problem
         return made
 
-    def programs_temp(self, temp: Path) -> Path:
-        """Return the folder that is the program's TMPDIR: `temp`, or one of that name where the shell's TMPDIR is.
-
-        Raises RunnerError."""
-        made = self.programs_folder / temp.name
-        try:
-            made.mkdir(mode=0o700, exist_ok=True)
-        except OSError as problem:
-            raise RunnerError(f"no temporary folder can be made in TMPDIR: {problem}") from problem
-        return made
-
     def give_back(self, temp: Path) -> None:
         """One that the child left as it was serves another attempt: making and removing folders is a tenth of a small attempt."""
-        if self.programs_folder != self.folder:
-            shutil.rmtree(self.programs_folder / temp.name, ignore_errors=True)
         if _is_untouched(temp):
             self._unused.append(temp)
         else:
@@ -244,7 +211,6 @@ class Guardian:
         if self.process.returncode:
             self._end_what_it_left()
         shutil.rmtree(self.folder, ignore_errors=True)
-        shutil.rmtree(self.programs_folder, ignore_errors=True)
 
     def _ended_in(self, patience_s: float) -> bool:
         deadline = time.monotonic() + patience_s
