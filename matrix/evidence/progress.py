@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from matrix.evidence.learnt_steps import Seen, StepLearner
 from matrix.records import Progress
+from matrix.user_pattern import UserPattern
 
 LOOK_BYTES = 16 << 10  # of one huge chunk: the steps in front of it are history
 KEEP_BYTES = 4096  # of a line that is not complete yet
@@ -96,14 +97,14 @@ class ProgressParser:
     """Incremental: feed it chunks of each stream as they come.
 
     `step_pattern` is a regular expression: its group `step` (else its first group) is the number, and without any group
-    each match is one step; `total`, `rank` and `epoch` are optional groups.  Raises ValueError when one does not compile.
+    each match is one step; `total`, `rank` and `epoch` are optional groups.  Raises BadPattern.
     """
 
     def __init__(self, step_pattern: str | None = None, finished_pattern: str | None = None, learnt: str = "") -> None:
         """`learnt`: how an earlier run of the same program showed its steps, see `Progress.learnt`."""
-        self._pattern = _compile(step_pattern)
+        self._pattern = UserPattern(step_pattern) if step_pattern is not None else None
         self._learner = StepLearner(learnt)
-        self._finished_pattern = _compile(finished_pattern)
+        self._finished_pattern = UserPattern(finished_pattern) if finished_pattern is not None else None
         self.finished = False  # the finished line was seen
         self.last_step: int | None = None  # of the rank and series that is furthest
         self.total_steps: int | None = None
@@ -117,6 +118,17 @@ class ProgressParser:
         self._last_s: float | None = None
         self._gap_s: float | None = None
         self._unread_s = 0.0  # since the last step
+
+    @property
+    def why_no_steps(self) -> str:
+        """Reason why the pattern of a step was switched off; "": it was not."""
+        return self._pattern.why_off if self._pattern else ""
+
+    @property
+    def switched_off(self) -> dict[str, str]:
+        """Reasons why patterns of the user were switched off, by what they were for."""
+        named = {"steps": self._pattern, "the line that says that it finished": self._finished_pattern}
+        return {what: pattern.why_off for what, pattern in named.items() if pattern and pattern.why_off}
 
     @property
     def ranks(self) -> dict[int, int]:
@@ -159,7 +171,7 @@ class ProgressParser:
             self._see(_as_sighting(guessed, rank=0), guessed.at_s)
         pattern, finished = self._finished_pattern, self.finished
         if pattern and not finished:
-            finished = any(pattern.search(_text(partial)) for partial in self._partial.values())
+            finished = any(pattern.found_in(_text(partial)) for partial in self._partial.values())
         return Progress(
             last_step=self.last_step,
             total_steps=self.total_steps,
@@ -167,7 +179,7 @@ class ProgressParser:
             last_step_s=self._last_s,
             longest_gap_s=self._gap_s,
             ran_gap_s=ran_gap_s,
-            finished_line=finished if pattern else None,
+            finished_line=finished if pattern and (finished or not pattern.why_off) else None,
             last_line=self.last_line,
             rank_steps=self.ranks if len(self.ranks) > 1 else {},
             halves=self._halves(),
@@ -241,13 +253,6 @@ class ProgressParser:
             self._every *= 2
 
 
-def _compile(pattern: str | None) -> re.Pattern[str] | None:
-    try:
-        return None if pattern is None else re.compile(pattern, re.MULTILINE)
-    except re.error as problem:
-        raise ValueError(f"pattern {pattern!r} is not a regular expression: {problem}") from problem
-
-
 def _text(data: bytes) -> str:
     """Text without colours and control characters, a carriage return taken as the end of a line."""
     return CONTROL.sub("", _without_colours(data))
@@ -258,14 +263,14 @@ def _without_colours(data: bytes) -> str:
     return ANSI.sub("", text) if "\x1b" in text else text
 
 
-def _finished(pattern: re.Pattern[str], complete: bytes, partial: bytes) -> bool:
+def _finished(pattern: UserPattern, complete: bytes, partial: bytes) -> bool:
     """In complete lines only, where `$` means what it says; a line that is too long to wait for counts as complete."""
     long = partial if len(partial) > KEEP_BYTES else b""
-    return bool(pattern.search(_without_colours(complete)) or (long and pattern.search(_without_colours(long))))
+    return pattern.found_in(_without_colours(complete)) or bool(long and pattern.found_in(_without_colours(long)))
 
 
-def _by_pattern(pattern: re.Pattern[str], line: str, complete: bool) -> Iterator[Sighting]:
-    for match in pattern.finditer(line):
+def _by_pattern(pattern: UserPattern, line: str, complete: bool) -> Iterator[Sighting]:
+    for match in pattern.matches(line):
         if not complete and (match.end() == len(line) or not pattern.groups):
             return
         groups = match.groupdict()

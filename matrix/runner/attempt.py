@@ -304,6 +304,8 @@ class Supervisor:
 
     def _parse(self, name: str, data: bytes, now: float) -> None:
         self.collecting(STEPS, lambda: self.parser.feed(name, data, now), None)
+        if self.parser.why_no_steps:
+            self.patience.cannot_see_steps()
 
     def _look(self, now: float, sampler: Sampler, live: Live) -> None:
         """Twice a second, at the first step (all is set up, and a short run may not see another look) and while a process that
@@ -419,6 +421,7 @@ class Supervisor:
             pty=self.job.pty,
             files=self.job.files,
             asked_limits=self.job.asked_limits,
+            patterns_off=self.parser.switched_off,
             collecting=self.collecting,
         )
 

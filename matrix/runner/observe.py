@@ -101,6 +101,7 @@ class Raw:
     files: Given = dataclasses.field(default_factory=Given)  # of the program, known before it ran
     asked_limits: dict[str, float | int | None] = dataclasses.field(default_factory=dict)  # of the specification
     collecting: Collecting = dataclasses.field(default_factory=Collecting)
+    patterns_off: dict[str, str] = dataclasses.field(default_factory=dict)  # why patterns of the user were switched off
 
 
 def observe(attempt: Attempt, folder: Path, raw: Raw) -> Observation:
@@ -208,6 +209,8 @@ def _not_collected(raw: Raw, bounds: list[Limit], probed: list[ProbeResult], use
         yield NotCollected(what="exit status", why="it did not end by SIGKILL: it waits within the kernel")
     yield from checks.not_held(probed)
     yield from checks.blind_spots(raw.probes.prepared)
+    for what, why in raw.patterns_off.items():
+        yield NotCollected(what=what, why=why)
     if not used.complete:
         yield NotCollected(what="some files of the program", why="a process opened more files than the hook writes down")
 

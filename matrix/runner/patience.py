@@ -62,6 +62,10 @@ class Patience:
             self.longest_gap_s = max(self.longest_gap_s, gap_s)
         self._stepped = True
 
+    def cannot_see_steps(self) -> None:
+        """Nobody reads its steps any more: only its output tells from now on whether it goes on."""
+        self._expects_steps = self._stepped = False
+
     def saw_activity(self, now_s: float, cpu_s: float, *, on_disk: bool, runnable: bool) -> None:
         """CPU seconds that all processes used since the last call, whether one waits for a disk, and whether a thread runs or could."""
         window_s = now_s - self._paused - self._last_look.at_s

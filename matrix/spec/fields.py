@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 
+from matrix import user_pattern
 from matrix.records import Value
 from matrix.spec import placeholders, units
 from matrix.spec.problems import Refused, describe, suggest
 
-LONGEST_PATTERN = 2000
 FILE_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 
 _SCALAR = {"type": ["string", "number", "boolean"]}
@@ -76,16 +76,10 @@ def _file_name(value: str) -> str:
 
 
 def _regex(value: str) -> str:
-    if len(value) > LONGEST_PATTERN:
-        raise Refused(f"has {len(value)} characters, and a pattern may have {LONGEST_PATTERN}", "write a shorter one")
     try:
-        re.compile(value)
-    except re.error as error:
-        raise Refused(f"is not a regular expression: {error}", "quote it with '…' so that YAML keeps the backslashes") from None
-    except OverflowError:
-        raise Refused("repeats something too often", "write a smaller number between { and }") from None
-    except RecursionError:
-        raise Refused("is nested too deep", "write it with fewer ( )") from None
+        user_pattern.check(value)
+    except user_pattern.BadPattern as problem:
+        raise Refused(problem.what, problem.hint) from None
     return value
 
 

@@ -68,9 +68,9 @@ def watch(
 def check_progress(pattern: str | None) -> None:
     if pattern is None:
         return
-    import re
+    from matrix.user_pattern import BadPattern, check
 
     try:
-        re.compile(pattern)
-    except re.error as problem:
-        raise click.UsageError(f"--progress {pattern}: it is no regular expression: {problem}") from problem
+        check(pattern)
+    except BadPattern as problem:
+        raise click.UsageError(f"--progress: {problem}") from problem

@@ -116,7 +116,7 @@ class Recorder:
         self._sinks = {name: CappedFile(folder / f"{name}.log") for name in ("stdout", "stderr")}
         self._hang: EndedBy | None = None
         self._parse_pace = Pace(PARSE_COSTS)
-        self._told_late = False
+        self._told_late = self._told_off = False
         self._kept_s = self._paused_s = 0.0
         self._names: dict[int, str] = {}
         self._buffer = memoryview(bytearray(READ_BYTES))  # a new one for each read would be mapped and unmapped
@@ -227,6 +227,10 @@ class Recorder:
             lines = data[-PARSED_BYTES:].replace(b"\r", b"\n").split(b"\n")[1:]
             data = b"\n" + b"\n".join(lines[-PARSED_LINES:])  # it ends a bar that was drawn before
         self.collecting(STEPS, lambda: self.parser.feed(name, data, now), None)
+        if self.parser.why_no_steps and not self._told_off:
+            self._told_off = True
+            self.patience.cannot_see_steps()
+            self.say(f"steps are not known from now on: {self.parser.why_no_steps}", True)
         if whole:
             self._parse_pace.spent(now, 0.0, time.thread_time() - began)
         self.patience.saw_output(now)
@@ -400,6 +404,7 @@ class Recorder:
             paused_s=self._paused_s,
             starved_s=self.patience.starved_s,
             collecting=self.collecting,
+            patterns_off=self.parser.switched_off,
         )
 
     def _now(self) -> float:
