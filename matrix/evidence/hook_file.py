@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,7 @@ def _fits(name: str, value: object, kinds: tuple[type, ...]) -> bool:
     if isinstance(value, bool):
         return bool in kinds
     if isinstance(value, (int, float)):
-        return isinstance(value, kinds) and math.isfinite(value) and abs(value) < MOST
+        return isinstance(value, kinds) and abs(value) < MOST  # False for NaN too
     if isinstance(value, list):
         items: tuple[type, ...] = (int,) if name in LISTS_OF_NUMBERS else (str,)
         return list in kinds and all(_fits("", item, items) for item in value)
@@ -78,7 +77,7 @@ def _fits(name: str, value: object, kinds: tuple[type, ...]) -> bool:
 def _clean(value: Any) -> Any:
     """The same with every text writable: half of a surrogate pair can be read from JSON and not be written."""
     if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+        return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8", "replace")
     if isinstance(value, list):
         return [_clean(item) for item in value]
     return {_clean(name): _clean(item) for name, item in value.items()} if isinstance(value, dict) else value

@@ -34,7 +34,7 @@ class Rule(NamedTuple):
 @functools.cache
 def _by_keyword() -> dict[str, list[Rule]]:
     found: dict[str, list[Rule]] = {}
-    for entry in json.loads(DATA.read_text(encoding="utf-8")):
+    for entry in json.loads(DATA.read_text(encoding="utf-8", errors="replace")):
         rule = Rule(entry["id"], entry["pattern"], entry["entropy"], entry["group"])
         for keyword in entry["keywords"]:
             found.setdefault(keyword, []).append(rule)

@@ -34,7 +34,7 @@ from reports.contrast import nearest
 from reports.ending import ending
 from reports.folder import RunFolder, load
 from reports.grid import crash_set, grid
-from reports.package.kit.reproduce import is_alike
+from reports.package.kit.reproduce import difference
 from tests.reports.run_folders import GIB, Story, aborted, finished
 
 BAD = {"runtime": "two", "bs": 32, "mode": "a"}
@@ -191,6 +191,8 @@ def judged(kind: Any) -> Verdict:
 @pytest.mark.parametrize(("slow", "finished_alike"), [(True, False), (False, True)])
 def test_a_replay_of_what_was_too_slow_is_alike_only_when_it_does_not_finish_again(slow: bool, finished_alike: bool) -> None:
     recorded = {"ended_by": "wall", "memory": False, "slow": slow, "returncode": -9, "signal": "SIGKILL"}
-    again = {"ended_by": "wall", "returncode": -9, "signal": "SIGKILL", "oom_kills": 0}
-    assert is_alike(recorded, again)
-    assert is_alike(recorded, {**again, "ended_by": "itself", "returncode": 0, "signal": None}) == finished_alike
+    seen = {"oom_kills": 0, "exceptions": {}, "last_step": None, "other_ends": []}
+    again = {"ended_by": "wall", "returncode": -9, "signal": "SIGKILL", **seen}
+    assert difference(recorded, again) == ""
+    finished = {**again, "ended_by": "itself", "returncode": 0, "signal": None}
+    assert (difference(recorded, finished) == "") == finished_alike
