@@ -96,7 +96,7 @@ def _program_headers(data: bytes, order: str) -> Iterator[tuple[int, int, int, i
     for at in range(count):
         try:
             kind, flags, offset, address, _, length, _, _ = struct.unpack_from(order + "IIQQQQQQ", data, start + at * size)
-        except struct.error:
+        except (struct.error, OverflowError):  # they lie behind the end of any file
             return
         yield kind, flags, offset, address, length
 

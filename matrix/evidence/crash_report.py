@@ -122,6 +122,11 @@ def _frame(frame: Any, images: list[Any]) -> Frame:
     return Frame(function=name, library=library, place=place, kind="native", trust=trust)
 
 
+def _whole_number(value: object) -> int:
+    """Return a number of the report; 0 where the report has something else there."""
+    return value if isinstance(value, int) else 0
+
+
 def _fault(body: Body, thread: Body, stack: list[Frame]) -> Fault | None:
     exception, state = _dict(body.get("exception")), _dict(thread.get("threadState"))
     trap = TRAPS.get(str(exception.get("type")))
@@ -136,7 +141,7 @@ def _fault(body: Body, thread: Body, stack: list[Frame]) -> Fault | None:
     memory = trap == "segfault"
     return Fault(
         source="crash report",
-        tid=int(thread.get("id") or body["pid"]),
+        tid=_whole_number(thread.get("id")) or _whole_number(body["pid"]),
         trap="bus error" if memory and exception.get("signal") == "SIGBUS" else trap,
         address=address if memory else None,
         ip=ip,

@@ -128,7 +128,7 @@ def _identify(pid: int, mapped: Mapped) -> Identity:
         if key not in _known:
             _known[key] = identify(path)
         return _known[key]
-    except OSError:
+    except (OSError, ValueError):  # no such file, or no name that a file can have
         return Identity()
 
 

@@ -37,7 +37,7 @@ NAMES = {
     "locked memory": "memlock",
     "address space": "as",
 }
-LIMIT = re.compile(r"^Max (.+?) +(\d+|unlimited) +(\d+|unlimited)\b", re.M)
+LIMIT = re.compile(r"^Max ([^\n]{1,40}?) {1,40}(\d{1,20}|unlimited) {1,40}(\d{1,20}|unlimited)\b", re.M)
 STATUS = re.compile(r"^(VmPeak|VmStk|VmData|VmLck|SigIgn|SigCgt|SigBlk|Cpus_allowed_list):\s*(\S+)", re.M)
 IN_KIB = {"VmPeak": "as", "VmStk": "stack", "VmData": "data", "VmLck": "memlock"}
 

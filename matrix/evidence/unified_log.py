@@ -55,9 +55,9 @@ def lines_for(text: str, pids: set[int]) -> list[str]:
     for line in text.splitlines():
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         message = event.get("eventMessage") if isinstance(event, dict) else None
         if isinstance(message, str) and any(whole("".join(groups)) in pids for groups in IDS.findall(message)):
-            found.append(f"[{event.get('timestamp', '')}] {event.get('processImagePath', '').rpartition('/')[2]}: {message}")
+            found.append(f"[{event.get('timestamp', '')}] {str(event.get('processImagePath', '')).rpartition('/')[2]}: {message}")
     return found

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from matrix import records
 from matrix.evidence import memory_curve
+from matrix.evidence.digits import whole
 from matrix.evidence.environment import END, read_hook
 from matrix.evidence.processes import hook_folder
 from matrix.explain import recognise, sources
@@ -67,7 +68,7 @@ def _main(path: Path) -> int | None:
         for row in rows:
             fields = row.split(",")
             if len(fields) > 3 and fields[3] == "main" and fields[2].isdecimal():
-                return int(fields[2])
+                return whole(fields[2])
     return None
 
 

@@ -201,7 +201,7 @@ def test_a_command_that_is_not_there_is_refused_before_anything_is_made(watched:
             "cannot read 'soon' as a time; allowed: a number of seconds, or numbers with d h m s ms",
             marks=pytest.mark.slow,
         ),
-        pytest.param(["--progress", "(", "--", "true"], "it is no regular expression", marks=pytest.mark.slow),
+        pytest.param(["--progress", "(", "--", "true"], "is not a regular expression", marks=pytest.mark.slow),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

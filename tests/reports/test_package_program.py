@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reports.package import unpack
-from reports.package.kit.monitor import exceptions_in, last_step, signals_in
+from reports.package.kit.monitor import endings_in, exceptions_in, last_step
 from tests.matrix.command_line import PATIENCE_S, environment, matrix, only_run, specification
 from tests.matrix.test_adoption import extension
 from tests.matrix.test_adoption import place as program_with_every_kind_of_file
@@ -195,13 +195,14 @@ def test_steps_of_the_usual_forms_are_read(text: str, step: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "signals"),
+    ("text", "endings"),
     [
         ("DataLoader worker (pid 12) is killed by signal: Killed. ", ["SIGKILL"]),
         ("  exitcode   : -9 (pid: 12)", ["SIGKILL"]),
         ("died with <Signals.SIGSEGV: 11>.", ["SIGSEGV"]),
-        ("exitcode : 1 (pid: 12)", []),
+        ("exitcode : 1 (pid: 12)", ["exit 1"]),
+        ("it ended well, exit", []),
     ],
 )
-def test_signals_that_the_output_names_are_read(text: str, signals: list[str]) -> None:
-    assert signals_in(text) == signals
+def test_signals_and_statuses_that_the_output_names_are_read(text: str, endings: list[str]) -> None:
+    assert endings_in(text) == endings

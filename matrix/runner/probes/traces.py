@@ -52,9 +52,11 @@ def ends(path: Path, *, started_unix_s: float, pids: set[int], name_of: Callable
                 place = _place(frames)
                 time_s = round(float(time) - started_unix_s, 6)
                 exits.append(ExitCall(pid=whole(pid), call=name, status=words[0], where=place, time_s=time_s))
-            elif name in _KILLS and words[_KILLS[name][1]] == "SIGKILL":  # of the others the target tells
-                target = abs(whole(words[_KILLS[name][0]]))
-                sent.append(_sent("SIGKILL", target, whole(pid), float(time) - started_unix_s, pids, name_of))
+            elif name in _KILLS and words[_KILLS[name][1] :][:1] == ["SIGKILL"]:  # of the others the target tells
+                target = words[_KILLS[name][0]].lstrip("-")
+                if not target.isdecimal():  # the line is damaged
+                    continue
+                sent.append(_sent("SIGKILL", whole(target), whole(pid), float(time) - started_unix_s, pids, name_of))
     return sent[-MAX_CALLS:], exits[-MAX_CALLS:]
 
 

@@ -30,7 +30,7 @@ TRACEBACK = re.compile(  # a launcher may write `[rank0]: ` before each line
 FRAME = re.compile(r'File "(?:.*[/\\])?(?P<file>[^"]*)", line \d+, in (?P<function>.*)')
 KILLED = re.compile(
     r"killed by signal: (?P<words>[A-Za-z ]+)|exit ?code *:? ?-(?P<number>\d+)"
-    r"|<Signals\.(?P<name>SIG[A-Z]+)|by signal (?P<plain>SIG[A-Z]+)",
+    r"|exit ?code *:? ?(?P<status>\d{1,3})\b|<Signals\.(?P<name>SIG[A-Z]+)|by signal (?P<plain>SIG[A-Z]+)",
     re.I,
 )
 SPOKEN = (
@@ -69,7 +69,7 @@ def main() -> int:
         "oom_kills": oom_kills(),
         "last_step": last_step(said, options.step),
         "exceptions": exceptions_in(said),
-        "other_ends": sorted({*others, *(signals_in(said))}),
+        "other_ends": sorted({*others, *endings_in(said)}),
     }
     (folder / "ending.json").write_text(json.dumps(ending, indent=1) + "\n", encoding="utf-8")
     return 128 + number if number else int(child.returncode)
@@ -122,15 +122,15 @@ def exceptions_in(text: str) -> dict[str, str]:
     return found
 
 
-def signals_in(text: str) -> list[str]:
-    """Signals that the output says ended a process."""
+def endings_in(text: str) -> list[str]:
+    """Signals and statuses that the output says a process ended with, as a launcher writes them: `SIGKILL`, `exit 1`."""
     found = set()
     for killed in KILLED.finditer(text):
         words = (killed["words"] or "").strip().lower()
         name = killed["name"] or killed["plain"] or next((name for word, name in SPOKEN if words.startswith(word)), "")
         if killed["number"] and killed["number"] in {str(number.value) for number in signal.Signals}:
             name = signal.Signals(int(killed["number"])).name
-        found.add(name.upper())
+        found.add(f"exit {killed['status']}" if killed["status"] else name.upper())
     return sorted(found - {""})
 
 
