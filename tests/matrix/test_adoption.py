@@ -125,6 +125,7 @@ def test_an_attempt_whose_file_was_edited_does_not_count_and_the_file_is_named(c
     assert [note.partition(": ")[0] for note in adopted.notes] == [f"not used, because {name} was changed since"]
 
 
+@pytest.mark.slow
 def test_what_does_not_count_is_kept_and_run_again(copied: Path) -> None:
     edit(copied / "parts/late.py")
     before = complete(only_run(copied))
@@ -142,12 +143,14 @@ def test_what_the_runs_write_and_read_again_is_no_input(copied: Path) -> None:
     assert (len(adopted.attempts), adopted.notes) == (3, [])
 
 
+@pytest.mark.slow
 def test_a_file_that_is_gone_is_named(copied: Path) -> None:
     (copied / "worker.txt").rename(copied / "worker.old")
     specification(copied, json.loads((copied / "spec.yaml").read_text()) | {"search": {"max_runs": 1}})
     assert "not used, because worker.txt is gone" in resumed(copied)
 
 
+@pytest.mark.slow
 def test_an_edit_while_the_matrix_runs_ends_it_and_the_next_resume_uses_the_new_program_alone(tmp_path: Path) -> None:
     """The program edits its own late module in its second run, as a person might."""
     code = (
@@ -244,6 +247,7 @@ def test_what_a_limit_of_time_ended_is_run_again_under_any_other() -> None:
     assert limit_that_matters(cut_off, Limits(wall="60s", idle="20s", memory="1GiB")) == ""  # type: ignore[call-arg]
 
 
+@pytest.mark.slow
 def test_a_larger_wall_limit_runs_nothing_again(copied: Path) -> None:
     content = json.loads((copied / "spec.yaml").read_text())
     specification(copied, content | {"limits": {"wall": "17m", "stall": "11m"}})

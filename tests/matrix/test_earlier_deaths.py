@@ -48,6 +48,7 @@ def answer(folder: Path, observed: dict[str, Any], **sections: Any) -> tuple[Any
     ],
     ids=["redirected folder", "length", "cell", "limits", "log that is gone"],
 )
+@pytest.mark.slow
 def test_an_observed_death_that_no_run_repeats_is_not_healthy_and_what_differs_is_named(
     tmp_path: Path, observed: dict[str, Any], sections: dict[str, Any], said: str
 ) -> None:

@@ -91,6 +91,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path
 Made = tuple[Path, list[str], dict[str, str]]
 
 
+@pytest.mark.slow
 def test_a_child_that_kills_the_guardian_leaves_nothing_alive(place: Made) -> None:
     folder, tool, env = place
     hostile = Place(folder, "SIGKILL", 600, tool, env)
@@ -105,6 +106,7 @@ def test_a_child_that_kills_the_guardian_leaves_nothing_alive(place: Made) -> No
     assert verdict(only_run(folder)).complete
 
 
+@pytest.mark.slow
 def test_a_child_that_stops_the_guardian_is_followed_to_its_end(place: Made) -> None:
     folder, tool, env = place
     hostile = Place(folder, "SIGSTOP", 0.2, tool, env)
@@ -114,6 +116,7 @@ def test_a_child_that_stops_the_guardian_is_followed_to_its_end(place: Made) -> 
     assert hostile.left() == []
 
 
+@pytest.mark.slow
 def test_a_stopped_guardian_of_a_tool_that_was_killed_goes_with_the_next_start(place: Made) -> None:
     folder, tool, env = place
     hostile = Place(folder, "SIGSTOP", 600, tool, env)

@@ -240,6 +240,7 @@ HOSTILE_LINES = [
 
 
 @linux
+@pytest.mark.slow
 def test_lines_that_no_parser_expects_end_neither_a_run_nor_a_watched_job(tmp_path: Path) -> None:
     program = tmp_path / "prints.py"
     lines = b"\n".join([*HOSTILE_LINES, b"step 7", b""])

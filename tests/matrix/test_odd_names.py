@@ -126,6 +126,7 @@ def test_doctor_looks_at_a_machine_where_they_run(strange: list[int], ordinary: 
 
 @linux
 @pytest.mark.parametrize("ordinary", USERS)
+@pytest.mark.slow
 def test_the_autopsy_of_it_is_written(ordinary: bool, place: Path) -> None:
     process = sleeper(place, CUT_NAME, *(NOBODY if ordinary else []))
     try:

@@ -64,6 +64,7 @@ def check_everything_reads_it(place: Path, run: Path) -> None:
 
 
 @linux
+@pytest.mark.slow
 def test_a_matrix_of_a_program_with_odd_words_variables_and_folders_is_run_reported_and_packed(place: Path) -> None:
     content = {
         "run": {"command": [sys.executable, "dies.py", "arg\udce9"], "env": {"ODD": "x\udcffy"}},
@@ -86,6 +87,7 @@ def test_a_matrix_of_a_program_with_odd_words_variables_and_folders_is_run_repor
 
 
 @linux
+@pytest.mark.slow
 def test_a_watched_program_with_odd_words_variables_and_folders_is_recorded(place: Path) -> None:
     done = tool(place, "watch", "--", sys.executable, "dies.py", os.fsdecode(b"arg\xe9"))
     assert done.returncode == 128 + 11, done.stderr

@@ -95,6 +95,7 @@ def test_without_limits_nothing_is_said_and_nothing_changed() -> None:
 
 
 @pytest.mark.parametrize("kib", [2_000_000, 400_000, 250_000])
+@pytest.mark.slow
 def test_a_job_that_dies_of_a_hard_limit_of_address_space_gets_its_verdict_and_report(
     tmp_path: Path, kib: int
 ) -> None:

@@ -84,6 +84,7 @@ def test_a_nested_repeat_comes_to_its_end() -> None:
 
 
 @pytest.mark.parametrize("key", ["finished", "progress"])
+@pytest.mark.slow
 def test_the_matrix_goes_on_and_the_report_says_so(tmp_path: Path, key: str) -> None:
     pattern = FOR_EVER if key == "finished" else f"{FOR_EVER}(?P<step>\\d*)"
     content = {"run": {"command": [sys.executable, "-c", PRINTS], key: pattern}, "matrix": {"m": [1]}, "search": {"max_runs": 2}}
